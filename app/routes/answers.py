@@ -1,4 +1,4 @@
-"""From what the engine says to what the interface answers."""
+"""Conversion of engine objects to documents of the interface, and responses with JSON."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from storage.manager.topic_registry import Topic
 from storage.offsets import LeaderEpoch
 
 IS_HELD = "rollway.is_held"
-"""Of a scope: its answer counts among those of a budget already."""
+"""Key of an ASGI scope: true if a budget already counts the bytes of its response."""
 
 
 def describe_topic(topic: Topic, partitions: Sequence[PartitionLog], *, with_config: bool = True) -> TopicDescription:
-    """The topic as the interface shows it, with these of its partitions, and with or without its settings."""
+    """Return the topic's document with the given ``partitions``; ``config`` is empty without ``with_config``."""
     return TopicDescription(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -40,7 +40,7 @@ def describe_topic(topic: Topic, partitions: Sequence[PartitionLog], *, with_con
 
 
 def describe_partition(log: PartitionLog) -> PartitionDescription:
-    """The partition's limits, all from one snapshot."""
+    """Return the partition's document. Its offsets are all from one snapshot."""
     snapshot = log.snapshot
     return PartitionDescription(
         partition=log.name.partition,
@@ -59,7 +59,7 @@ def describe_partition(log: PartitionLog) -> PartitionDescription:
 
 
 def describe_epochs(log: PartitionLog, asked: int | None) -> EpochHistory:
-    """The partition's leader epochs, and where the one asked for ends."""
+    """Return the partition's leader epochs and, with ``asked``, the end offset of that epoch."""
     entries, log_end = log.epochs.entries, log.snapshot.log_end_offset
     ends = [*(entry.start_offset for entry in entries[1:]), log_end]
     answer = None
@@ -78,7 +78,7 @@ def describe_epochs(log: PartitionLog, asked: int | None) -> EpochHistory:
 
 
 def describe_segment(info: SegmentInfo) -> SegmentDescription:
-    """The segment as the interface shows it."""
+    """Return the segment's document."""
     return SegmentDescription(
         base_offset=info.base_offset,
         next_offset=info.next_offset,
@@ -92,7 +92,7 @@ def describe_segment(info: SegmentInfo) -> SegmentDescription:
 
 
 def policy_of(topic: Topic) -> RetentionPolicyInForce:
-    """The topic's retention policy."""
+    """Return the topic's retention policy."""
     return RetentionPolicyInForce(
         retention_ms=topic.config.retention_ms,
         retention_bytes=topic.config.retention_bytes,
@@ -101,7 +101,7 @@ def policy_of(topic: Topic) -> RetentionPolicyInForce:
 
 
 def describe_plan(log: PartitionLog, entries: Sequence[RetentionEntry]) -> PartitionPlan:
-    """One partition's plan as the interface shows it."""
+    """Return the document of one partition's retention plan."""
     return PartitionPlan(
         partition=log.name.partition,
         segments=[
@@ -121,9 +121,9 @@ def describe_plan(log: PartitionLog, entries: Sequence[RetentionEntry]) -> Parti
 
 
 def combined_problem(failures: Sequence[Problem | None], results: object) -> Problem:
-    """The problem that stands for several, when every part of a request failed: the first, with all ``results``.
+    """Return one problem for a request whose parts all failed: the first failure, with ``results`` added.
 
-    It is retryable only when all are, and its outcome is unknown when that of any is.
+    It is retryable if all failures are retryable. Its ``applied`` is "unknown" if that of any failure is.
     """
     failed = [failure for failure in failures if failure is not None]
     first = failed[0]
@@ -143,7 +143,10 @@ def combined_problem(failures: Sequence[Problem | None], results: object) -> Pro
 
 
 def request_body(model: type[BaseModel], *, example: dict[str, Any], required: bool = True) -> dict[str, Any]:
-    """The ``requestBody`` of a route that reads a JSON body itself; the model is added to the document's components."""
+    """Return the ``requestBody`` of a route that reads a JSON body itself.
+
+    It refers to ``model`` by name; ``make_document`` adds the model to the components.
+    """
     return {
         "requestBody": {
             "required": required,
@@ -158,7 +161,7 @@ def request_body(model: type[BaseModel], *, example: dict[str, Any], required: b
 
 
 class HeldResponse(Response):
-    """An answer whose bytes count among those of a budget until the client has taken them, or is gone."""
+    """A response whose bytes count towards a budget until the client has received them or has disconnected."""
 
     def __init__(
         self, content: bytes, headers: Mapping[str, str], media_type: str, hold: Hold, status: int = 200
@@ -175,5 +178,5 @@ class HeldResponse(Response):
 
 
 def json_answer(content: bytes, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """An answer in JSON that was encoded already."""
+    """Return a response of ``content``, which is encoded JSON."""
     return Response(content, status, headers, media_type="application/json")

@@ -1,4 +1,4 @@
-"""Long answers count as long as they are on their way: their bytes lie in memory until the client has taken them."""
+"""A memory budget for long responses, whose bytes stay in memory until the client has received them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from app.routes.answers import IS_HELD
 
 
 class CountedAnswers:
-    """ASGI middleware: answers of more than 64 KiB count among those of a budget, unless they do already.
+    """ASGI middleware that counts responses of more than 64 KiB towards a budget, unless it already counts them.
 
-    When all together take twice what they may, an answer that only shows something becomes a 503. One that says what
-    a request has done is told in any case.
+    If all together would hold more than twice the budget, the response to a read becomes a 503. The response to a
+    request that may have changed something is sent in any case.
     """
 
     def __init__(self, app: ASGIApp, budget: Callable[[], ByteBudget | None]) -> None:
-        """``budget`` is absent as long as there is none."""
+        """Wrap ``app``. While ``budget`` returns ``None``, responses are not counted."""
         self._app = app
         self._budget = budget
 
@@ -38,7 +38,7 @@ class CountedAnswers:
 
 
 class _Counting:
-    """One answer."""
+    """One response that is being counted."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, budget: ByteBudget) -> None:
         self.hold: Hold = NO_HOLD
@@ -50,9 +50,9 @@ class _Counting:
         self._is_refused = False
 
     async def send(self, message: Message) -> None:
-        """Pass on a part of the answer, or a refusal in place of all of it."""
+        """Pass on a part of the response, or send a refusal in place of the response."""
         if message["type"] == "http.response.start":
-            # Until it is known what follows.
+            # Held until the size of the body is known.
             self._start = message
             return
         start, self._start = self._start, None

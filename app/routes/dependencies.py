@@ -1,4 +1,4 @@
-"""What routes are given: the part that they need, the things a path names, bodies read within a limit and checked."""
+"""Dependencies of routes: parts of the service, objects that the path names, checked queries, and parsed bodies."""
 
 from __future__ import annotations
 
@@ -47,10 +47,13 @@ from storage.nearest_name import nearest_or_all
 
 CONTROL_BODY_BYTES_MAX = 1024 * 1024
 CONTROL_VALUES_MAX = 250_000
-"""Values of a JSON document without records, read at once in some 100 ms. Lists within their own limits have fewer:
-10,000 questions have 90,000, and the winners of a job that fit into the largest body 175,000."""
+"""Limit on the values of a JSON document without records; parsing this many takes about 100 ms.
+
+Lists within their own limits have fewer: 10,000 offset queries have 90,000 values, and the winners of a job in the
+largest body 175,000.
+"""
 LIBRARY_OF_BEFORE = "rollway"
-"""The User-Agent of the rollway library before it said its version there; see ``_plain_heads.pyx``."""
+"""The User-Agent of rollway libraries from before it contained their version; see ``_plain_heads.pyx``."""
 _TOO_OLD = (
     "this User-Agent is that of a rollway library older than this service: records in JSON now have text in key and "
     "value, and bytes in key_base64 and value_base64; install the rollway package that comes with the service"
@@ -62,16 +65,16 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 async def service_of(request: Request) -> Service:
-    """The service of this application."""
+    """Return the service of this application."""
     service: Service = request.app.state.service
     return service
 
 
 async def parts_of(request: Request) -> Parts:
-    """The parts that answer requests, once the logs are open.
+    """Return the parts that serve requests.
 
     Raises:
-        Problem: 503 until then, and after the stop has begun.
+        Problem: 503 before all logs are open, and after the stop has begun.
     """
     service: Service = request.app.state.service
     return service.parts
@@ -116,7 +119,7 @@ async def topic_name(
     topic: Annotated[
         str,
         Path(
-            description='ASCII letters, digits, ".", "_" and "-"; at most 249; not "." and not "..".',
+            description='Name of the topic: 1 to 249 ASCII letters, digits, ".", "_" and "-"; not "." and not "..".',
             examples=["readings"],
             json_schema_extra={
                 "pattern": TOPIC_NAME_PATTERN,
@@ -126,10 +129,10 @@ async def topic_name(
         ),
     ],
 ) -> str:
-    """The topic's name in the path.
+    """Return the topic's name in the path.
 
     Raises:
-        Problem: 422 for a name no topic can have.
+        Problem: 422 if no topic can have the name.
     """
     reason = topic_name_problem(topic)
     if reason is not None:
@@ -142,16 +145,16 @@ async def transactional_id(
     transactional_id: Annotated[
         str,
         Path(
-            description="Name of a transactional producer: printable characters without a slash, at most 249.",
+            description="Name of a transactional producer: at most 249 printable characters without a slash.",
             examples=["orders-loader-1"],
             json_schema_extra=ID_SCHEMA,
         ),
     ],
 ) -> str:
-    """The transactional id in the path.
+    """Return the transactional id in the path.
 
     Raises:
-        Problem: 422 for an id that no producer can have.
+        Problem: 422 if no producer can have the id.
     """
     reason = transactional_id_problem(transactional_id)
     if reason is not None:
@@ -164,16 +167,16 @@ async def group_id(
     group_id: Annotated[
         str,
         Path(
-            description="Id of a group of readers: printable characters without a slash, at most 249.",
+            description="Id of a group of readers: at most 249 printable characters without a slash.",
             examples=["readings-dashboard"],
             json_schema_extra={**ID_SCHEMA, "maxLength": GROUP_ID_LENGTH_MAX},
         ),
     ],
 ) -> str:
-    """The group id in the path.
+    """Return the group id in the path.
 
     Raises:
-        Problem: 422 for an id that no group can have.
+        Problem: 422 if no group can have the id.
     """
     reason = group_id_problem(group_id)
     if reason is not None:
@@ -187,15 +190,15 @@ async def transactional_id_header(
         str | None,
         Header(
             alias="Transactional-Id",
-            description="Makes the records part of this producer's transaction; with Producer-Id, Producer-Epoch and "
-            "Base-Sequence. Transactional record batches need no header; with it, 409 if they are of another producer.",
+            description="Append the records in the transaction of this producer; needs Producer-Id, Producer-Epoch and "
+            "Base-Sequence. Optional for transactional record batches; 409 if they contain another producer's id.",
         ),
     ] = None,
 ) -> str | None:
-    """The transactional id in a header, as UTF-8.
+    """Return the transactional id in a header, decoded from UTF-8.
 
     Raises:
-        Problem: 422 when it is not.
+        Problem: 422 if it is not UTF-8.
     """
     if transactional_id is None:
         return None
@@ -212,7 +215,7 @@ TransactionalIdInPath = Annotated[str, Depends(transactional_id)]
 
 
 async def _work_of(parts: PartsOf) -> AsyncIterator[RequestWork]:
-    """What the request holds of memory until it is answered."""
+    """Yield the account of the request's memory. Its memory is released once the request is finished."""
     async with parts.rooms.request(parts.pools.read) as work:
         yield work
 
@@ -224,7 +227,7 @@ PartitionNumber = Annotated[PartitionParameter, Path(description="Number of the 
 
 
 async def log_of(topic: TopicName, partition: PartitionNumber, engine: EngineOf) -> PartitionLog:
-    """The partition's log.
+    """Return the partition's log.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic or partition.
@@ -239,7 +242,8 @@ OffsetInPath = Annotated[OffsetParameter, Path(description="Offset of the record
 async def only_utf8(request: Request) -> None:
     """Refuse a path or a query with percent-encoded bytes that are not UTF-8.
 
-    All of them are read as U+FFFD, so that ``%FE`` and ``%FF`` would be one name. Topics have a code of their own.
+    Each such byte is decoded to U+FFFD, so ``%FE`` and ``%FF`` would be the same name. ``topic_name`` refuses topic
+    names with U+FFFD, under the code ``invalid_topic``.
 
     Raises:
         Problem: 400.
@@ -262,9 +266,9 @@ async def only_utf8(request: Request) -> None:
 
 
 async def only_known_parameters(request: Request) -> None:
-    """Refuse a query that names a parameter the route does not have, or one of them twice.
+    """Refuse a query with a parameter that the route does not have, or with the same parameter twice.
 
-    A misspelt limit would be no limit, and of two values nobody could say which is meant.
+    If unknown parameters were ignored, a misspelt limit would be no limit. Two values of one parameter are ambiguous.
 
     Raises:
         Problem: 422.
@@ -291,25 +295,26 @@ async def only_known_parameters(request: Request) -> None:
 
 
 async def no_old_library(request: Request) -> None:
-    """Refuse the rollway library of before, for which the JSON of records had one member for text and bytes.
+    """Refuse old rollway libraries, whose JSON of records has one member for both text and bytes.
 
-    It named nothing but its client id in User-Agent, by default ``rollway``. No head with that is plain.
+    Their User-Agent is only their client id, by default ``rollway``. The fast path never takes a request with that
+    User-Agent.
 
     Raises:
         Problem: 400.
     """
-    # Blanks around a value are none of it (RFC 9110, 5.5).
+    # Whitespace around a value is not a part of it (RFC 9110, 5.5).
     if any(name.strip(" \t") == LIBRARY_OF_BEFORE for name in request.headers.getlist("user-agent")):
         raise Problem(400, "client_too_old", _TOO_OLD)
 
 
 async def within_request_quota(request: Request) -> None:
-    """Count the request against its client's quota of requests.
+    """Count the request against its client's request quota.
 
-    Health and documents are free, and so are quotas: who set one too low must be able to raise it.
+    Health, documents and the quotas themselves are free: an operator who set a quota too low must be able to raise it.
 
     Raises:
-        Problem: 429, the client was told to wait and does not.
+        Problem: 429 if the client sent the request before its throttle time was over.
     """
     service: Service = request.app.state.service
     path = request.scope["path"]
@@ -321,7 +326,7 @@ async def within_request_quota(request: Request) -> None:
 
 
 async def within_produce_quota(request: Request) -> None:
-    """Let nothing be produced by a client that was told to wait.
+    """Refuse to produce while the client must wait for its produce quota.
 
     Raises:
         Problem: 429.
@@ -330,7 +335,7 @@ async def within_produce_quota(request: Request) -> None:
 
 
 async def within_fetch_quota(request: Request) -> None:
-    """Let nothing be fetched by a client that was told to wait.
+    """Refuse to fetch while the client must wait for its fetch quota.
 
     Raises:
         Problem: 429.
@@ -348,7 +353,7 @@ _known_parameters: dict[Callable[..., Any], frozenset[str]] = {}
 
 
 def _parameters_of(route: APIRoute) -> frozenset[str]:
-    """The names of the route's query parameters, those of its query models and its dependencies included."""
+    """Return the names of the route's query parameters, including those of its query models and dependencies."""
     names: set[str] = set()
     waiting = [route.dependant]
     while waiting:
@@ -364,9 +369,9 @@ def _parameters_of(route: APIRoute) -> frozenset[str]:
 
 
 def json_body(model: type[Model], *, optional: bool = False) -> Callable[..., Awaitable[Model]]:
-    """A dependency that reads a request's body as ``model``: within the limit, strictly, with all faults listed.
+    """Return a dependency that parses the request body as ``model``: strictly and within the size limit.
 
-    With ``optional`` an absent body is an empty object.
+    A refusal lists all faults of the body. With ``optional`` an absent body counts as an empty object.
     """
 
     async def read(request: Request, work: WorkOf) -> Model:
@@ -393,10 +398,13 @@ def _read_control(model: type[Model], body: bytearray) -> Model:
 
 CurrentLeaderEpoch = Annotated[
     LeaderEpochParameter | None,
-    Query(description="The leader epoch the client knows; another one than it is an error.", examples=[0]),
+    Query(
+        description="Leader epoch that the client expects; an error if the partition has a different one.",
+        examples=[0],
+    ),
 ]
 
 IsolationParameter = Annotated[
     Isolation,
-    Query(description="The end is the last stable offset (read_committed) or the high watermark."),
+    Query(description="End of the visible records: the last stable offset (read_committed), or the high watermark."),
 ]

@@ -1,4 +1,4 @@
-"""Load jobs as the interface shows them."""
+"""Documents of load jobs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from schemas.load_jobs import Job, JobDescription, JobPartition
 
 
 async def summarise_job(jobs: LoadJobs, job: LoadJob) -> Job:
-    """The job without its partitions."""
+    """Return the job's document without its partitions."""
     _, rows, size_bytes = await jobs.loaded(job)
     return Job.model_construct(**_members(jobs, job, rows, size_bytes))
 
 
 async def describe_job(jobs: LoadJobs, job: LoadJob) -> JobDescription:
-    """The job with what it has written to each partition."""
+    """Return the job's document with the rows and bytes that it has written to each partition."""
     loaded, rows, size_bytes = await jobs.loaded(job)
     return JobDescription.model_construct(
         **_members(jobs, job, rows, size_bytes),

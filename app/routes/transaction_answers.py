@@ -1,4 +1,4 @@
-"""From what the coordinator knows to what the interface answers."""
+"""Conversion of the coordinator's transactions to documents of the interface."""
 
 from __future__ import annotations
 
@@ -23,16 +23,19 @@ STATES_OF: dict[StateFilter, frozenset[TransactionState]] = {
     "all": _OURS,
     **{cast("StateFilter", state.name.lower()): frozenset({state}) for state in _OURS},
 }
-"""The states that each filter of the list means."""
+"""The states that each filter of the list selects."""
 
 
 def summarise_transaction(transaction: Transaction) -> TransactionSummary:
-    """The transaction as the list shows it."""
+    """Return the transaction's document for the list."""
     return TransactionSummary(**_summary(transaction))  # type: ignore[arg-type]
 
 
 def describe_transaction(transaction: Transaction, waits: Mapping[PartitionName, str]) -> TransactionDescription:
-    """The transaction with its partitions, and what their markers wait for."""
+    """Return the transaction's document with its partitions.
+
+    ``waits`` has the reason why a partition's marker is not written yet.
+    """
     return TransactionDescription(
         **_summary(transaction),  # type: ignore[arg-type]
         partitions=[

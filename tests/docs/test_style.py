@@ -40,6 +40,7 @@ FINISHED = (
     "app/metrics",
     "app/openapi",
     "app/quotas",
+    "app/routes",
     "client/src/pyspark_rollway",
     "client/src/rollway/client",
     "client/src/rollway/spark",

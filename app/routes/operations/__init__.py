@@ -1,1 +1,1 @@
-"""Routes for operators: health, metrics, the OpenAPI document, keys, access rules, quotas."""
+"""Routes for operators: health, metrics, the OpenAPI document, keys, tokens, access control lists and quotas."""

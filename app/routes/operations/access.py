@@ -1,4 +1,4 @@
-"""Keys, tokens and access control lists."""
+"""Routes for keys, tokens and access control lists."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SECRET = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _NEW_SECRET: dict[int | str, dict[str, Any]] = {
     201: {
         "headers": {
-            name: {"description": f"{value}: it has a secret.", "schema": {"type": "string"}}
+            name: {"description": f"{value}: the response contains a secret.", "schema": {"type": "string"}}
             for name, value in _SECRET.items()
         }
     }
@@ -49,15 +49,15 @@ _CHANGE = ("overloaded", *CHANGE)
 
 router = APIRouter(tags=["access"])
 
-KeyId = Annotated[str, Path(description="The key_id of the key.", max_length=64, examples=["3f9c1e6b5a7d8042"])]
-TokenId = Annotated[str, Path(description="The token_id of the token.", max_length=64, examples=["b07a4d2c91e35f68"])]
+KeyId = Annotated[str, Path(description="key_id of the key.", max_length=64, examples=["3f9c1e6b5a7d8042"])]
+TokenId = Annotated[str, Path(description="token_id of the token.", max_length=64, examples=["b07a4d2c91e35f68"])]
 
 
 async def control_of(service: ServiceOf) -> AccessControl:
-    """Keys, tokens and ACLs, once the data directory is open.
+    """Return the registry of keys, tokens and ACLs.
 
     Raises:
-        Problem: 503 until then.
+        Problem: 503 before the data directory is open.
     """
     return service.access
 
@@ -70,7 +70,7 @@ ControlOf = Annotated[AccessControl, Depends(control_of)]
     operation_id="createKey",
     summary="Make an API key",
     status_code=201,
-    response_description="The key, with its secret: shown once.",
+    response_description="The new key with its secret, which no later response repeats.",
     responses={**_NEW_SECRET, **problems(*BODY, *_CHANGE)},
     openapi_extra=request_body(KeySpecification, example={"principal": "User:orders", "description": "order service"}),
 )
@@ -81,7 +81,10 @@ async def create_key(
     response: Response,
     specification: Annotated[KeySpecification, Depends(json_body(KeySpecification))],
 ) -> NewKey:
-    """Makes a key for a principal, which may have several: so one replaces another without a gap."""
+    """Create a key for a principal.
+
+    A principal may have several keys, so that a new key can replace an old one without interruption.
+    """
     create = functools.partial(
         control.registry.create_key, specification.principal, specification.description, specification.expires_at
     )
@@ -94,7 +97,7 @@ async def create_key(
 @router.get(KEYS, operation_id="listKeys", summary="List API keys", responses=problems("invalid_request"))
 @needs(Operation.DESCRIBE, ResourceKind.CLUSTER)
 async def list_keys(control: ControlOf) -> KeyList:
-    """All keys, the oldest first, without their secrets, which the service does not keep."""
+    """List all keys, the oldest first, without their secrets. The service does not store the secrets."""
     keys = sorted(control.registry.keys.values(), key=lambda key: (key.created_ms, key.number))
     return KeyList(data=[describe_key(key) for key in keys])
 
@@ -104,12 +107,12 @@ async def list_keys(control: ControlOf) -> KeyList:
     operation_id="revokeKey",
     summary="Revoke an API key",
     status_code=204,
-    response_description="The key is not believed any more.",
+    response_description="The key was revoked; requests with it get 401.",
     responses=problems("credential_not_found", *_CHANGE),
 )
 @needs(Operation.ALTER, ResourceKind.CLUSTER)
 async def revoke_key(key_id: KeyId, access: AccessOf, control: ControlOf) -> Response:
-    """Ends a key at once, and with it the tokens that were made with it."""
+    """Revoke a key at once, with all tokens that were created with it."""
     key = await control.change(functools.partial(control.registry.revoke_key, key_id))
     if key is None:
         raise _not_found("key")
@@ -141,7 +144,7 @@ async def revoke_key(key_id: KeyId, access: AccessOf, control: ControlOf) -> Res
 async def add_acls(
     access: AccessOf, control: ControlOf, wanted: Annotated[NewAcls, Depends(json_body(NewAcls))]
 ) -> AclList:
-    """Adds all entries or none, and answers those that were not there yet."""
+    """Add all entries or none, and return the entries that did not exist before."""
     added = await control.change(functools.partial(control.registry.add_acls, [acl_of(entry) for entry in wanted.acls]))
     for acl in added:
         control.note(access.principal, f"added acl {_text(acl)}")
@@ -149,19 +152,21 @@ async def add_acls(
 
 
 class AclFilter(BaseModel):
-    """Which entries: those that have all that is given."""
+    """A filter of access control entries: an entry matches if each given member is equal to its own."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    principal: Annotated[str | None, Field(description="Only of this principal, as it is written.")] = None
-    permission: Annotated[AclPermission | None, Field(description="Only allow, or only deny.")] = None
-    operation: Annotated[AclOperation | None, Field(description="Only of this operation.")] = None
-    resource_type: Annotated[AclResourceType | None, Field(description="Only of this kind of resource.")] = None
-    resource_name: Annotated[str | None, Field(description="Only of this name, as it is written.")] = None
-    pattern_type: Annotated[AclPatternType | None, Field(description="Only literal, or only prefixed.")] = None
+    principal: Annotated[str | None, Field(description="Only entries for this principal, compared as text.")] = None
+    permission: Annotated[AclPermission | None, Field(description="Only entries with this permission.")] = None
+    operation: Annotated[AclOperation | None, Field(description="Only entries for this operation.")] = None
+    resource_type: Annotated[AclResourceType | None, Field(description="Only entries for this type of resource.")] = (
+        None
+    )
+    resource_name: Annotated[str | None, Field(description="Only entries for this name, compared as text.")] = None
+    pattern_type: Annotated[AclPatternType | None, Field(description="Only entries with this pattern type.")] = None
 
     def takes(self, acl: Acl) -> bool:
-        """Whether it is one of them."""
+        """Return whether ``acl`` matches the filter."""
         have = describe_acl(acl).model_dump()
         return all(have[name] == value for name, value in self.model_dump(exclude_none=True).items())
 
@@ -169,7 +174,7 @@ class AclFilter(BaseModel):
 @router.get(ACLS, operation_id="listAcls", summary="List access control entries", responses=problems("invalid_request"))
 @needs(Operation.DESCRIBE, ResourceKind.CLUSTER)
 async def list_acls(control: ControlOf, wanted: Annotated[AclFilter, Query()]) -> AclList:
-    """The entries that have all that is asked for."""
+    """List the entries that match the filter; without a filter, all entries."""
     return AclList(data=[describe_acl(acl) for acl in sorted(control.registry.acls.acls) if wanted.takes(acl)])
 
 
@@ -181,7 +186,7 @@ async def list_acls(control: ControlOf, wanted: Annotated[AclFilter, Query()]) -
 )
 @needs(Operation.ALTER, ResourceKind.CLUSTER)
 async def remove_acls(access: AccessOf, control: ControlOf, wanted: Annotated[AclFilter, Query()]) -> AclList:
-    """Removes the entries that have all that is asked for, and answers them. Without a filter nothing is removed."""
+    """Remove the entries that match the filter, and return the removed entries. A request without a filter gets 422."""
     if not wanted.model_dump(exclude_none=True):
         detail = f"give at least one of {', '.join(AclFilter.model_fields)}: without a filter all of them would go"
         fault = {"pointer": "principal", "code": "missing", "detail": detail}
@@ -197,7 +202,7 @@ async def remove_acls(access: AccessOf, control: ControlOf, wanted: Annotated[Ac
     operation_id="createToken",
     summary="Make a scoped token",
     status_code=201,
-    response_description="The token, with its secret: shown once.",
+    response_description="The new token with its secret, which no later response repeats.",
     responses={**_NEW_SECRET, **problems(*BODY, *_CHANGE, "cluster_authorization_failed")},
     openapi_extra=request_body(
         TokenSpecification,
@@ -214,10 +219,10 @@ async def create_token(
     response: Response,
     specification: Annotated[TokenSpecification, Depends(json_body(TokenSpecification))],
 ) -> NewToken:
-    """Makes a token for some of what who asks may do, on topics, groups and transactional ids.
+    """Create a token with a part of the caller's rights on topics, groups and transactional ids.
 
-    It acts for its issuer, and never has more rights than that has at the moment it is used. It ends when it expires,
-    when it is revoked, and when the API key that it was made with is.
+    The token acts for its issuer, the caller. At each use it has no more rights than its issuer has then. The token
+    ends when it expires, when it is revoked, or when the API key that created it ends.
     """
     _require_issuer(access)
     create = functools.partial(
@@ -238,7 +243,7 @@ async def create_token(
 @needs_authentication
 @asks(Operation.DESCRIBE, ResourceKind.CLUSTER)
 async def list_tokens(access: AccessOf, control: ControlOf) -> TokenList:
-    """One's own tokens without their secrets; with DESCRIBE on the cluster those of everybody."""
+    """List the caller's own tokens; with DESCRIBE on the cluster, all tokens. Their secrets are left out."""
     sees_all = access.allows(Operation.DESCRIBE, CLUSTER)
     tokens = sorted(control.registry.tokens.values(), key=lambda token: (token.created_ms, token.number))
     return TokenList(data=[describe_token(token) for token in tokens if sees_all or _is_own(access, token)])
@@ -249,13 +254,13 @@ async def list_tokens(access: AccessOf, control: ControlOf) -> TokenList:
     operation_id="revokeToken",
     summary="Revoke a token",
     status_code=204,
-    response_description="The token is not believed any more.",
+    response_description="The token was revoked; requests with it get 401.",
     responses=problems("credential_not_found", *_CHANGE),
 )
 @needs_authentication
 @asks(Operation.ALTER, ResourceKind.CLUSTER)
 async def revoke_token(token_id: TokenId, access: AccessOf, control: ControlOf) -> Response:
-    """Ends a token at once: your own, or any token with ALTER on the cluster."""
+    """Revoke a token at once: the caller's own token; with ALTER on the cluster, any token."""
     token = control.registry.tokens.get(token_id)
     if token is None or not (_is_own(access, token) or access.allows(Operation.ALTER, CLUSTER)):
         raise _not_found("token")
@@ -273,7 +278,7 @@ def _require_issuer(access: Access) -> None:
 
 
 def _is_own(access: Access, token: Token) -> bool:
-    """Whether who asks may manage the token as its issuer. Who has only a token is not its issuer."""
+    """Return whether the caller is the token's issuer. A caller that authenticated with a token never is."""
     return access.is_authenticated and not access.is_token and token.principal == access.principal
 
 

@@ -1,4 +1,4 @@
-"""Health, metrics, the OpenAPI document and a page that shows it."""
+"""Routes for health, metrics, the OpenAPI document and a page that shows the document."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EXAMPLE = (
 @hot(answer_health, needs_logs=False)
 @open_to_all
 async def get_health() -> Health:
-    """Answers as long as the process runs, while it recovers and while it stops too."""
+    """Return 200 while the process runs, also during recovery and during the stop."""
     return Health()
 
 
@@ -45,11 +45,11 @@ async def get_health() -> Health:
 )
 @open_to_all
 async def get_readiness(service: ServiceOf, access: AccessOf) -> Readiness:
-    """200 once all logs are recovered; 503 with the progress until then.
+    """Return 200 once all logs are recovered, and 503 with the progress before.
 
-    When the service stops, open connections are answered 503, and new ones are refused: count both as not ready.
+    A service that stops returns 503 on open connections and refuses new connections. Treat both as not ready.
 
-    With authentication the numbers are shown only to callers that may DESCRIBE the cluster.
+    If authentication is on, only callers with DESCRIBE on the cluster see the numbers.
     """
     sees_numbers = access.allows(Operation.DESCRIBE, CLUSTER)
     if not service.is_ready:
@@ -67,7 +67,7 @@ async def get_readiness(service: ServiceOf, access: AccessOf) -> Readiness:
     response_class=Response,
     responses={
         200: {
-            "description": "Prometheus' text format.",
+            "description": "The metrics in Prometheus' text format.",
             "content": {"text/plain": {"schema": {"type": "string"}, "example": _EXAMPLE}},
         },
         **problems(),
@@ -75,8 +75,8 @@ async def get_readiness(service: ServiceOf, access: AccessOf) -> Readiness:
 )
 @needs(Operation.DESCRIBE, ResourceKind.CLUSTER)
 async def get_metrics(service: ServiceOf) -> Response:
-    """What Prometheus scrapes."""
-    # In a thread: with thousands of partitions it takes long.
+    """Return the metrics for Prometheus to scrape."""
+    # In a thread, since it is slow with thousands of partitions.
     text = await call_in(service.pools.read, service.metrics.render)
     return Response(text, media_type=CONTENT_TYPE)
 
@@ -84,8 +84,8 @@ async def get_metrics(service: ServiceOf) -> Response:
 @router.get(DOCUMENT, include_in_schema=False)
 @needs_authentication
 async def get_document(request: Request, service: ServiceOf) -> Response:
-    """The OpenAPI document of this service. Its ETag changes with the document alone, so that tools may keep it."""
-    # In a thread: the first time it takes half a second.
+    """Return the OpenAPI document of this service. Its ETag changes only with the document, so tools may cache it."""
+    # In a thread, since the first call takes half a second.
     text, etag = await call_in(service.pools.read, functools.partial(_document, request.app))
     headers = {"ETag": etag, "Cache-Control": "no-cache"}
     if is_match(request, etag):
@@ -94,7 +94,7 @@ async def get_document(request: Request, service: ServiceOf) -> Response:
 
 
 def _document(app: FastAPI) -> tuple[bytes, str]:
-    """Return the document and its ETag. The application keeps both, so that they go when it goes."""
+    """Return the document and its ETag. The application caches both for as long as it lives."""
     kept: tuple[bytes, str] | None = getattr(app.state, "document", None)
     if kept is None:
         text = encode_document(app.openapi())
@@ -105,7 +105,7 @@ def _document(app: FastAPI) -> tuple[bytes, str]:
 @router.get(DOCS, include_in_schema=False)
 @needs_authentication
 async def get_docs(request: Request, service: ServiceOf) -> HTMLResponse:
-    """The whole document, with its examples, as a page that needs nothing from elsewhere."""
+    """Return the whole document with its examples as an HTML page that loads nothing from other hosts."""
     return HTMLResponse(await call_in(service.pools.read, functools.partial(_page, request.app)))
 
 

@@ -1,4 +1,4 @@
-"""Quotas: list, set, remove."""
+"""Routes for quotas: list, set, remove."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ from schemas.quotas import ClientId, Quota, QuotaLimits, QuotaList, User
 router = APIRouter(tags=["quotas"])
 
 _KINDS = {kind: kind.value for kind in QuotaKind}
-_User = Annotated[User | None, Query(description='Whose quota; "<default>" is every principal that none names.')]
-_ClientId = Annotated[ClientId | None, Query(description='Which client\'s; "<default>" is every one that none names.')]
+_User = Annotated[
+    User | None, Query(description='Principal of the quota; "<default>": each principal without a quota of its own.')
+]
+_ClientId = Annotated[
+    ClientId | None, Query(description='Client id of the quota; "<default>": each client id without one of its own.')
+]
 
 
 def _entity(user: str | None, client_id: str | None) -> QuotaEntity:
@@ -39,7 +43,7 @@ def _entity(user: str | None, client_id: str | None) -> QuotaEntity:
 @router.get(QUOTAS, operation_id="listQuotas", summary="List quotas", responses=problems())
 @needs(Operation.DESCRIBE_CONFIGS, ResourceKind.CLUSTER)
 async def list_quotas(control: QuotaControlOf) -> QuotaList:
-    """Every quota, by user and client id."""
+    """List all quotas, by user and client id."""
     return QuotaList(data=_shown(control))
 
 
@@ -68,7 +72,10 @@ async def set_quota(
     user: _User = None,
     client_id: _ClientId = None,
 ) -> Quota:
-    """Replaces the quota of a user, a client id, or both together; in force at once. Without any limit it is gone."""
+    """Replace the quota of a user, of a client id, or of both together. The quota is in force at once.
+
+    A body without limits removes the quota.
+    """
     entity = _entity(user, client_id)
     chosen: dict[QuotaKind, float] = {
         kind: rate for kind, name in _KINDS.items() if (rate := getattr(limits, name)) is not None
@@ -82,12 +89,12 @@ async def set_quota(
     operation_id="deleteQuota",
     summary="Remove a quota",
     status_code=204,
-    response_description="There is no such quota any more.",
+    response_description="The quota does not exist any more.",
     response_class=Response,
     responses=problems(*CHANGE),
 )
 @needs(Operation.ALTER_CONFIGS, ResourceKind.CLUSTER)
 async def delete_quota(control: QuotaControlOf, user: _User = None, client_id: _ClientId = None) -> Response:
-    """The quota is gone, also when there was none."""
+    """Remove the quota. The request succeeds also if there is no such quota."""
     await control.set(_entity(user, client_id), {})
     return Response(status_code=204)

@@ -1,1 +1,1 @@
-"""Routes that produce and fetch records, in all their forms."""
+"""Routes that produce and fetch records, in all media types."""

@@ -1,4 +1,4 @@
-"""Fetching records of one partition, in the form that Accept asks for."""
+"""Routes that fetch records of one partition, in the media type that Accept prefers."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ router = APIRouter(tags=["records"])
 async def fetch_records(
     request: Request, log: LogOf, fetching: FetchingOf, parameters: Annotated[AnyFetchParameters, Query()]
 ) -> Response:
-    """Records from one place on; with wait_ms the request waits until there are some.
+    """Return records from one start on. With `wait_ms` the request waits until there are some.
 
-    Accept may also ask for the forms of `record-batches` and `record-lines`, which have paths of their own.
+    Accept may also name the media types of `record-batches` and `record-lines`, which have paths of their own.
     """
     media_type = accept(request, [JSON, NDJSON, RECORD_BATCHES, MESSAGE_SET])
     return await fetch_partition(request, log, fetching, parameters, media_type)
@@ -67,5 +67,5 @@ async def fetch_records(
 async def head_records(
     request: Request, log: LogOf, fetching: FetchingOf, parameters: Annotated[AnyFetchParameters, Query()]
 ) -> Response:
-    """What fetchRecords would answer, without the records."""
+    """Return the headers that fetchRecords would return, without the records."""
     return await fetch_records(request, log, fetching, parameters)

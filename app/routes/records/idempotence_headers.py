@@ -1,4 +1,4 @@
-"""The headers with which a request says that it may be sent again."""
+"""Request headers that make it safe to send the same produce request again."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ _NAMES = ("Producer-Id", "Producer-Epoch", "Base-Sequence", "Idempotency-Key")
 _BY_LOWER_NAME = {name.lower().encode(): name for name in _NAMES}
 _KEY = re.compile(r"[!-~]{1,255}", re.ASCII)
 _QUOTED_KEY = re.compile(r'"((?:[!#-\[\]-~]|\\["\\])+)"', re.ASCII)
-# Without a quote or a backslash in it, which generators of clients would write into their code as they are.
+# Contains no quote and no backslash: generators of clients would write them into their code unescaped.
 _KEY_PATTERN = r"^([\x21\x23-\x7e][\x21-\x7e]{0,254}|\x22([\x21\x23-\x5b\x5d-\x7e]|\x5c[\x22\x5c]){1,255}\x22)$"
 
 ProducerIdHeader = Annotated[
     Annotated[int, WholeNumber(0, KEYED_PRODUCER_ID_MIN - 1)] | None,
     Header(
         alias="Producer-Id",
-        description="The idempotent producer whose records these are; with Producer-Epoch and Base-Sequence, in "
-        "requests to one partition. Record batches carry it themselves.",
+        description="Id of the idempotent producer of the records. Needs Producer-Epoch and Base-Sequence, and one "
+        "partition. Not for record batches, which contain it.",
     ),
 ]
 ProducerEpochHeader = Annotated[
     Annotated[int, WholeNumber(0, EPOCH_MAX)] | None,
-    Header(alias="Producer-Epoch", description="The epoch of the producer."),
+    Header(alias="Producer-Epoch", description="Epoch of the producer."),
 ]
 BaseSequenceHeader = Annotated[
     Annotated[int, WholeNumber(0, SEQUENCE_MAX)] | None,
     Header(
         alias="Base-Sequence",
-        description="The sequence of the first record; the others count on, 0 following 2147483647.",
+        description="Sequence of the first record. Each next record has the next sequence; 0 follows 2147483647.",
     ),
 ]
 IdempotencyKeyHeader = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        description="Any text that names this request and no other: 1 to 255 visible ASCII characters, quoted or not. "
-        "Sent again with it, the request is answered as the first time, with Idempotent-Replayed: true.",
+        description="A text that identifies this request: 1 to 255 visible ASCII characters, quoted or not. A request "
+        "sent again with its key appends nothing twice. It gets the first response, with Idempotent-Replayed: true.",
         examples=["8e03978e-40d5-43dd-bc93-6894a57f9324"],
         json_schema_extra={"pattern": _KEY_PATTERN},
     ),
@@ -63,10 +63,10 @@ async def idempotence_of(
     base_sequence: BaseSequenceHeader = None,
     idempotency_key: IdempotencyKeyHeader = None,
 ) -> Idempotence | None:
-    """What the request is known by when it comes again; ``None`` when it will not.
+    """Return the producer's stamp or the key that identifies the request when it comes again; ``None`` without both.
 
     Raises:
-        Problem: 400 when some of the producer's headers are missing, 422 when they make no sense.
+        Problem: 400 if some of the producer's headers are missing, 422 if the headers contradict each other.
     """
     names = [_BY_LOWER_NAME[name] for name, _ in request.scope["headers"] if name in _BY_LOWER_NAME]
     if not names:
@@ -87,7 +87,7 @@ async def idempotence_of(
 
 
 def _parse_key(text: str) -> str:
-    """The key in any of its two forms: plain, or as a quoted string of RFC 8941."""
+    """Return the key. The header has it plain, or as a quoted string of RFC 8941."""
     quoted = _QUOTED_KEY.fullmatch(text)
     key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else text
     if _KEY.fullmatch(key) is None or (text.startswith('"') and not quoted):
@@ -96,10 +96,9 @@ def _parse_key(text: str) -> str:
 
 
 def _request_key(instead: str) -> Callable[..., Awaitable[RequestKey | None]]:
-    """A dependency: the key of a request that takes no producer from its headers.
+    """Return a dependency that reads the key of a request, and refuses the producer's headers with 422.
 
-    The other headers are refused with 422, and ``instead`` says what to do: ignored, they would let a retry append
-    twice.
+    ``instead`` is the advice in the refusal. If the headers were ignored, a retry could append the records twice.
     """
 
     async def request_key_of(
@@ -117,9 +116,9 @@ def _request_key(instead: str) -> Callable[..., Awaitable[RequestKey | None]]:
 
 
 def no_transactional_id(instead: str) -> Callable[[Request], Awaitable[None]]:
-    """A dependency that refuses the header Transactional-Id, as ``instead`` says what to do.
+    """Return a dependency that refuses the header Transactional-Id; ``instead`` is the advice in the refusal.
 
-    Ignored, it would show at once what is meant to be shown by a commit, and leave behind what is meant to be aborted.
+    If the header were ignored, readers would see the records before the commit, and an abort would not remove them.
     """
 
     async def refuse(request: Request) -> None:
@@ -130,7 +129,7 @@ def no_transactional_id(instead: str) -> Callable[[Request], Awaitable[None]]:
 
 
 def refused_header(name: str, detail: str, *, code: str = "invalid_header") -> Problem:
-    """The 422 for a header that is wrong here."""
+    """Return the 422 for a header that is wrong for this request."""
     return Problem(
         422, "invalid_request", f"{name}: {detail}", errors=[{"pointer": name, "code": code, "detail": detail}]
     )

@@ -1,4 +1,4 @@
-"""Fetching many partitions in one request."""
+"""Route that fetches many partitions in one request."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _SOME_FAILED = {
     summary="Fetch many partitions",
     response_model=MultiFetchResult,
     responses={
-        200: {"description": "The partitions, in the order they were read.", "headers": _HEADERS},
+        200: {"description": "The partitions, in the order of reading.", "headers": _HEADERS},
         207: {
             "model": MultiFetchResult,
             "description": "Some partitions have an error instead of records.",
@@ -94,7 +94,7 @@ _SOME_FAILED = {
 )
 @asks(Operation.READ, ResourceKind.TOPIC)
 async def fetch_many_partitions(request: Request, fetching: FetchingOf, access: AccessOf, work: WorkOf) -> Response:
-    """Many partitions within one budget of bytes and one wait, with or without a session (Kafka Fetch)."""
+    """Fetch many partitions with one limit of bytes and one wait, with or without a session (Kafka's Fetch)."""
     media_type = accept(request, [JSON, FRAMES])
     settings = fetching.settings
     limit_bytes = min(settings.control_body_bytes_max, settings.request_body_bytes_max)
@@ -149,7 +149,10 @@ async def _respond_frames(_: Request, fetching: Fetching, many: ManyFetch, __: E
 
 
 def _charge(fetching: Fetching, many: ManyFetch) -> int:
-    """Count what was read against the client's quota. If that breaks it, nothing of it is told (spec D4)."""
+    """Count the bytes read against the client's quota; return the throttle time in milliseconds.
+
+    If they exceed the quota, the response has no partitions (spec D4).
+    """
     throttle_ms = fetching.quotas.charge_fetch(Client.of_request(), sum(answer.size_bytes for answer in many.answers))
     if throttle_ms:
         request_context.throttle(throttle_ms)

@@ -1,4 +1,4 @@
-"""Offsets by time."""
+"""Routes that find offsets by time."""
 
 from __future__ import annotations
 
@@ -32,12 +32,15 @@ async def get_offset(
     fetching: FetchingOf,
     timestamp: Annotated[
         TimeOrPlaceParameter,
-        Query(description="A time in ms or RFC 3339, or earliest, latest, max_timestamp.", examples=["earliest"]),
+        Query(
+            description="A time in milliseconds since the epoch or in RFC 3339; or earliest, latest, max_timestamp.",
+            examples=["earliest"],
+        ),
     ],
     isolation: IsolationParameter = "read_uncommitted",
     current_leader_epoch: CurrentLeaderEpoch = None,
 ) -> OffsetAnswer:
-    """The first visible record at or after a time; nulls when there is none that late."""
+    """Find the first visible record at or after a time. Offset and timestamp are null if there is none."""
     return await find_offset(fetching, log, timestamp, isolation, current_leader_epoch)
 
 
@@ -47,7 +50,7 @@ async def get_offset(
     summary="Find many offsets by time",
     response_model=OffsetResults,
     responses={
-        207: {"model": OffsetResults, "description": "Some questions have no answer; each has a result or an error."},
+        207: {"model": OffsetResults, "description": "Some queries failed; each query has a result or an error."},
         **problems(*BODY, *NAMED, *EPOCH, "offset_not_available", "stored_data_corrupt"),
     },
     openapi_extra=request_body(
@@ -61,7 +64,10 @@ async def find_many_offsets(
     access: AccessOf,
     questions: Annotated[OffsetQueries, Depends(json_body(OffsetQueries))],
 ) -> Response:
-    """One answer for each question, in their order. When all fail, the first error is the answer."""
+    """Find one offset for each query; the results have the order of the queries.
+
+    If all queries fail, the response is the first error.
+    """
     results, failures = await find_offsets(
         fetching, access, questions.queries, instance_of(request.scope), questions.isolation
     )

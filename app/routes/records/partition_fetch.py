@@ -1,6 +1,6 @@
-"""A fetch of one partition: what its query asks for, and its answer, in whatever form.
+"""Fetches of one partition: the models of their queries, and their responses in all media types.
 
-The routes say which forms a path has, and which of them a request gets; ``fetch_partition`` does the rest.
+A route declares the media types of its path and picks one of them; ``fetch_partition`` does the rest.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ from storage.offsets import Offset
 
 MAX_BYTES_DEFAULT = 1024 * 1024
 DECODED_BYTES_MAX = 8 * 1024 * 1024
-"""Stored bytes that one response of JSON reads at most, whatever ``max_bytes`` says: it holds its records in memory."""
+"""Limit on the stored bytes that one JSON response reads, which holds its records in memory; caps ``max_bytes``."""
 WAIT_MS_MAX = 60_000
 RECORDS_MAX = 1_000_000
 
 ABORTED_COUNT_MAX = 400
-"""Aborted transactions that a header lists: 16 KiB."""
+"""Limit on the aborted transactions that a header lists: 16 KiB."""
 _HOT_PARAMETERS = ("offset", "max_records", "max_bytes", "wait_ms", "min_bytes", "isolation", "on_truncated")
 HOT_TEXT_PARAMETERS = (*_HOT_PARAMETERS, "encoding")
-"""What the handler of plain requests for JSON and lines knows."""
+"""The parameters that the fast path knows for JSON and lines."""
 HOT_BATCHES_PARAMETERS = (*_HOT_PARAMETERS, "end_offset", "topic_id")
-"""What the handler of plain requests for record batches knows."""
+"""The parameters that the fast path knows for record batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """How an answer shows its records. ``magic`` and ``has_hard_limit`` are for message sets."""
+    """The format of the records in a response. ``magic`` and ``has_hard_limit`` are for message sets."""
 
     media_type: str
     encoding: Encoding = "utf8"
@@ -71,18 +71,18 @@ class AnswerForm:
 
     @property
     def is_raw(self) -> bool:
-        """Whether batches are answered as they are stored, and never read."""
+        """Whether the response has the stored batches byte for byte, without decoding them."""
         return self.media_type in (RECORD_BATCHES, OCTETS)
 
     @property
     def name(self) -> str:
-        """The name that bytes of such answers are counted under."""
+        """The name under which metrics count the bytes of these responses."""
         if self.is_raw:
             return "raw"
         return {NDJSON: "ndjson", MESSAGE_SET: "message_set"}.get(self.media_type, "json")
 
     def tag(self, isolation: Isolation) -> str:
-        """What an ETag names beside the records: whose they are, and how they are written."""
+        """Return the part of an ETag that names the isolation and the format of the records."""
         media_type = f"{self.media_type};committed" if isolation == "read_committed" else self.media_type
         if self.is_raw:
             return media_type
@@ -92,7 +92,7 @@ class AnswerForm:
 
 
 class FetchParameters(BaseModel):
-    """The query of a fetch of record batches; fetches of any other form have more."""
+    """The query of a fetch of record batches; the queries of other media types have more parameters."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -109,22 +109,24 @@ class FetchParameters(BaseModel):
     end_offset: Annotated[OffsetParameter | None, Field(description="End before this offset.")] = None
     until: Annotated[
         TimestampParameter | None,
-        Field(description="End before the first record at or after this time, from the start of the range on."),
+        Field(description="End before the first record of the range that is at or after this time."),
     ] = None
     max_records: Annotated[
         Annotated[int, WholeNumber(1, RECORDS_MAX)] | None,
-        Field(description="At most this many records. Record batches come whole: those that these records are in."),
+        Field(description="Limit on the records. Record batches come whole: all batches with one of these records."),
     ] = None
     max_bytes: Annotated[
         int,
         WholeNumber(1, LONG_MAX),
         Field(
-            description="At most this many bytes of stored batches, but always the first batch. The service has a "
-            "limit of its own, and lower ones for JSON, which may end inside a batch: go on at Next-Offset."
+            description="Limit on the bytes of stored batches; the first batch always comes. The service has its own "
+            "limit, and lower ones for JSON. A JSON response may end inside a batch; continue at Next-Offset."
         ),
     ] = MAX_BYTES_DEFAULT
     wait_ms: Annotated[
-        int, WholeNumber(0, WAIT_MS_MAX), Field(description="How long to wait for min_bytes; then what there is.")
+        int,
+        WholeNumber(0, WAIT_MS_MAX),
+        Field(description="Milliseconds to wait for min_bytes; then the available records are returned."),
     ] = 0
     min_bytes: Annotated[
         int,
@@ -134,27 +136,27 @@ class FetchParameters(BaseModel):
     isolation: Annotated[
         Isolation,
         Field(
-            description="read_committed: up to the last stable offset, without records of aborted transactions; raw "
-            "answers hold those too and name their transactions in Aborted-Transactions."
+            description="read_committed: up to the last stable offset, without records of aborted transactions. Record "
+            "batches still contain these records; Aborted-Transactions lists their transactions."
         ),
     ] = "read_uncommitted"
     on_truncated: Annotated[
         Literal["error", "earliest"],
-        Field(description="When the start is below the log start: answer 410, or start at the log start."),
+        Field(description="If the start is below the log start: error returns 410, earliest starts at the log start."),
     ] = "error"
     topic_id: Annotated[
         TopicIdParameter | None,
         Field(
-            description="The id of the topic that the offsets belong to: 409 when the topic of this name has another "
-            "one, since it was deleted and made again. Absent: whatever topic has this name."
+            description="Id of the topic that the offsets belong to: 409 if the topic of this name has a different id "
+            "because it was deleted and created again. Absent: any topic of this name."
         ),
     ] = None
 
     def form(self, media_type: str) -> AnswerForm:
-        """How an answer of this media type is written.
+        """Return the format of a response of this media type.
 
         Raises:
-            Problem: 422, the query has parameters of another form.
+            Problem: 422 if the query has a parameter of another media type.
         """
         return AnswerForm(media_type)
 
@@ -162,12 +164,12 @@ class FetchParameters(BaseModel):
         return self.until is not None and now_ms is not None and self.until <= now_ms
 
     def request(self, bytes_max: int, now_ms: int | None = None) -> FetchRequest:
-        """What is asked for, within the service's limit.
+        """Return the fetch that the query describes, limited to ``bytes_max``.
 
-        In a range with ``until`` before ``now_ms`` the records that are later than that are passed over.
+        If ``until`` is before ``now_ms``, a range skips the records with timestamps after ``now_ms``.
 
         Raises:
-            Problem: 422, no start or more than one.
+            Problem: 422 if there is no start, or more than one.
         """
         starts = [name for name in ("offset", "timestamp", "tail") if getattr(self, name) is not None]
         if len(starts) != 1:
@@ -192,43 +194,43 @@ class FetchParameters(BaseModel):
 
 
 class TextFetchParameters(FetchParameters):
-    """The query of a fetch of JSON or of lines."""
+    """The query of a fetch of JSON or of lines of JSON."""
 
     encoding: Annotated[
         Encoding,
         Field(
-            description="How keys and values are shown in JSON. utf8: as text in key and value, and what is no text as "
-            "bytes in key_base64 and value_base64. base64: in those two alone. json: as the JSON that they are in key "
-            "and value, and what is no JSON in the other two."
+            description="Form of keys and values in JSON. utf8: text in key and value, and bytes that are not UTF-8 in "
+            "key_base64 and value_base64. base64: always in key_base64 and value_base64. json: JSON in key and value, "
+            "and bytes that are not JSON in key_base64 and value_base64."
         ),
     ] = "utf8"
 
     def form(self, media_type: str) -> AnswerForm:
-        """As in the base class."""
+        """Do as the base class."""
         return AnswerForm(media_type, self.encoding)
 
 
 class AnyFetchParameters(TextFetchParameters):
-    """The query of a fetch whose form is negotiated; what is for message sets alone is not in the document."""
+    """The query of a fetch with a negotiated media type. The parameters for message sets are not in the document."""
 
     magic: Annotated[
         Annotated[int, WholeNumber(0, 1)] | None,
         Field(
-            description="For message sets only: the format of the messages. 1 when absent; 0 has no timestamps.",
+            description="For message sets only: the format of the messages. Absent: 1; format 0 has no timestamps.",
             json_schema_extra={UNDOCUMENTED: True},
         ),
     ] = None
     hard_limit: Annotated[
         FlagParameter,
         Field(
-            description="For message sets only: max_bytes counts the bytes of the answer, which may end inside a "
-            "message. First-Entry-Incomplete says that not one is whole; ask again with twice the max_bytes.",
+            description="For message sets only: max_bytes limits the bytes of the response, which may end inside a "
+            "message. First-Entry-Incomplete: true means that no message is whole; retry with twice the max_bytes.",
             json_schema_extra={UNDOCUMENTED: True},
         ),
     ] = False
 
     def form(self, media_type: str) -> AnswerForm:
-        """As in the base class."""
+        """Do as the base class."""
         given = [name for name in ("magic", "hard_limit") if getattr(self, name) not in (None, False)]
         if given and media_type != MESSAGE_SET:
             faults = [
@@ -242,7 +244,7 @@ _Prepare = Callable[[LogSnapshot, FetchRange], "_Prepared"]
 
 
 class _Prepared(NamedTuple):
-    """An answer but for its headers: slices of files, or content."""
+    """A response without its common headers: slices of files, or content."""
 
     next_offset: Offset
     slices: tuple[FileSlice, ...] = ()
@@ -257,11 +259,11 @@ class _Prepared(NamedTuple):
 async def fetch_partition(
     request: Request, log: PartitionLog, fetching: Fetching, parameters: FetchParameters, media_type: str
 ) -> Response:
-    """The records that the query asks for, as ``media_type``.
+    """Fetch the records that the query selects, and return them as ``media_type``.
 
     Raises:
-        Problem: the query, the topic's id, the range, or the client's rights, which may end while it waits.
-        StorageError: what the log answered.
+        Problem: the query, the topic's id or the range is wrong, or the client lost its rights while it waited.
+        StorageError: the log refused the read.
     """
     form = parameters.form(media_type)
     check_topic_id(log.name.topic, log.topic_id, parameters.topic_id)
@@ -305,7 +307,7 @@ async def fetch_partition(
 def _without_records(
     fetched: FetchAnswer[_Prepared], prepare: Callable[[LogSnapshot, FetchRange], _Prepared]
 ) -> FetchAnswer[_Prepared]:
-    """Return the same answer without records. It says nothing of the range, so caches must not keep it."""
+    """Return the same fetch without records. It does not describe the range, so caches must not store it."""
     start = fetched.wanted.start
     return FetchAnswer(fetched.snapshot, FetchRange(start, None), prepare(fetched.snapshot, FetchRange(start, start)))
 
@@ -324,7 +326,10 @@ def _prepare(
     *,
     limits: DecodingLimits | None = None,
 ) -> _Prepared:
-    """The answer in a form that is held in memory until it is taken: the more is held, the smaller it is."""
+    """Build a response that stays in memory until the client has received it.
+
+    The more bytes such responses hold in total, the smaller is ``limits``, and with it this response.
+    """
     limits = limits or DecodingLimits()
     if not form.has_hard_limit:
         request = replace(request, max_bytes=min(request.max_bytes, limits.text_bytes))
@@ -380,7 +385,7 @@ def _respond(
         form.tag(parameters.isolation),
         prepared.headers,
         is_exact=form.is_raw,
-        # What a hard limit cuts depends on that limit, and is asked for again.
+        # With a hard limit the content depends on the limit, and the client fetches a cut message again.
         may_be_kept=not form.has_hard_limit,
     )
     if (etag := headers.get("ETag")) is not None and is_match(request, etag):
@@ -399,7 +404,7 @@ def _respond(
 
 
 def is_match(request: Request, etag: str) -> bool:
-    """Whether If-None-Match names ``etag``, in any encoding."""
+    """Return whether If-None-Match contains ``etag``, for any content encoding."""
     header = request.headers.get("if-none-match")
     if header is None:
         return False

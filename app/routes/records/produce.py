@@ -1,4 +1,4 @@
-"""Producing to many topic-partitions in one request."""
+"""Route that produces to many partitions in one request."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class PartsProduceParameters(TextProduceParameters):
     atomic: Annotated[
         FlagParameter,
         Field(
-            description="Append to all partitions or, for readers of committed records, to none: the request is a "
-            "transaction. Not with acks=0, and not in a producer's own transaction."
+            description="Make the request a transaction: readers of committed records see all of its records or none. "
+            "Not with acks=0, and not in a producer's own transaction."
         ),
     ] = False
 
@@ -80,7 +80,7 @@ _BODY: dict[str, Any] = {
     response_model=PartsProduceResult,
     responses={
         200: {"description": "Every part of the request was appended.", "headers": REPLAYED},
-        207: {"model": PartsProduceResult, "description": "Some parts failed; each has a result or an error."},
+        207: {"model": PartsProduceResult, "description": "Some parts failed; each part has a result or an error."},
         **problems(*PRODUCE, *TRANSACTION, TRANSACTION_ABORTED),
     },
     openapi_extra=_BODY,
@@ -100,17 +100,17 @@ async def produce(
     parameters: Annotated[PartsProduceParameters, Query()],
     work: WorkOf,
 ) -> Response:
-    """One result or error for each part, in the order of the request; a part that fails stops no other.
+    """Append each part to its partition; return one result or error for each part, in the order of the request.
 
-    The records of a part are appended whole or not at all. When all parts fail, the first error is the answer, with
-    all of them in `results`. `timeout_ms` is for all parts together: what is not acknowledged by then is answered with
-    `request_timed_out`, and stays.
+    A part that fails does not stop the other parts. All records of a part are appended, or none. If all parts fail,
+    the response is the first error, with all errors in `results`. `timeout_ms` is for all parts together: a part that
+    is not acknowledged in time gets `request_timed_out`, and its append goes on.
 
-    With `atomic=true` the request is a transaction: committed in all partitions when answered 200, and otherwise in
-    none; then the first refusal is the answer, with all parts in `results`.
+    With `atomic=true` the request is a transaction: 200 means that it is committed in all partitions. Otherwise it is
+    committed in none, and the response is the first refusal, with all parts in `results`.
 
-    With an Idempotency-Key the request may be sent again, and a retry completes what was done in part. Not with
-    `atomic=true`.
+    With an Idempotency-Key the request may be sent again, and a retry completes a request that was done in part. The
+    header cannot be combined with `atomic=true`.
     """
     options = parameters.options()
     content_type(request, [JSON])
@@ -130,7 +130,7 @@ async def produce(
         outcomes, is_committed = await produce_parts(producing, access, parts, options), True
     failures = [outcome.problem for outcome in outcomes]
     if not is_committed:
-        # What was refused comes before what suffers from that.
+        # Refusals come before the parts that failed because of them.
         failures.sort(key=lambda problem: problem is not None and problem.code == TRANSACTION_ABORTED)
     if outcomes and None not in failures:
         raise combined_problem(failures, [msgspec.to_builtins(outcome.document(instance)) for outcome in outcomes])
@@ -143,13 +143,13 @@ async def produce(
 
 
 def _replay_headers(outcomes: Sequence[PartOutcome]) -> dict[str, str]:
-    """As ``replay_headers``; parts without records do not count, as nothing is ever done for them."""
+    """Return ``replay_headers`` of the parts with records. Parts without records append nothing, so never replay."""
     results = [outcome.result for outcome in outcomes if outcome.result is None or outcome.result.record_count]
     return replay_headers(results)
 
 
 def _check_atomic(parts: ProduceRequest, options: ProduceOptions) -> None:
-    """Refuse what cannot be a transaction of its own.
+    """Refuse a request that cannot be a transaction of its own.
 
     Raises:
         Problem: 422.

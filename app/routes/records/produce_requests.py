@@ -1,6 +1,6 @@
-"""Produce requests: what their query asks for, and how their records are read, appended and answered, in whatever form.
+"""Produce requests: the models of their queries, and the code that reads and appends their records and responds.
 
-The routes say which forms a path has, and which of them a request is in.
+A route declares the media types of its path; a request has one of them.
 """
 
 from __future__ import annotations
@@ -70,43 +70,44 @@ TIMEOUT_MS_DEFAULT = 30_000
 TIMEOUT_MS_MAX = 600_000
 ACKS = ("0", "1", "all")
 HOT_PARTITION_PARAMETERS = ("acks", "durability", "timeout_ms", "expected_offset")
-"""What both handlers of plain requests know, beside ``encoding``."""
+"""The parameters that both produce handlers of the fast path know, besides ``encoding``."""
 
 
-# What the query asks for
+# Models of queries
 
 
 class ProduceParameters(BaseModel):
-    """What every produce request may ask for."""
+    """The query of every produce request."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     acks: Annotated[
         str,
         Field(
-            description="0: answer at once; its offsets are -1, and a stream of lines is answered with none. 1: once "
-            "it is in the file. all: once every copy has it and, with flush.policy=group, an fsync covers it.",
+            description="Acknowledgement to wait for. 0: none; offsets are -1, and a stream of lines gets no lines "
+            "back. 1: the records are in the file. all: every replica has them and, with flush.policy=group, an fsync "
+            "covers them.",
             json_schema_extra={"enum": list(ACKS)},
         ),
     ] = "all"
     durability: Annotated[
         Literal["written", "fsynced"] | None,
         Field(
-            description="written survives a killed process, fsynced also a power cut and is not for acks=0. Absent: "
-            "what acks says."
+            description="written: the records survive a killed process. fsynced: also a power cut; not with acks=0. "
+            "Absent: acks alone decides."
         ),
     ] = None
     timeout_ms: Annotated[
         int,
         WholeNumber(1, TIMEOUT_MS_MAX),
-        Field(description="How long to wait for the acknowledgement; then 504, while the append goes on."),
+        Field(description="Milliseconds to wait for the acknowledgement; then 504, while the append goes on."),
     ] = TIMEOUT_MS_DEFAULT
 
     def options(self, expected_offset: int | None = None) -> ProduceOptions:
-        """What is asked for.
+        """Return the options that the query describes.
 
         Raises:
-            Problem: acks is none of those allowed (spec A4), or 0 and does not go with durability.
+            Problem: acks has a wrong value (spec A4), or acks is 0 and durability is fsynced.
         """
         if self.acks == "0" and self.durability == "fsynced":
             detail = "with acks=0 the answer waits for nothing, so it cannot say that an fsync covers the records"
@@ -121,28 +122,28 @@ class ProduceParameters(BaseModel):
 
 
 class TextProduceParameters(ProduceParameters):
-    """What a request may ask for whose records are JSON or lines."""
+    """The query of a request whose records are JSON or lines of JSON."""
 
     encoding: Annotated[
         Encoding,
         Field(
-            description="How keys and values are written in JSON. utf8: as text in key and value, or as bytes in "
-            "key_base64 and value_base64. base64: in those two alone. json: as any JSON value in key and value, or as "
-            "bytes in the other two."
+            description="Form of keys and values in JSON. utf8: text in key and value, or bytes in key_base64 and "
+            "value_base64. base64: only bytes in key_base64 and value_base64. json: any JSON value in key and value, "
+            "or bytes in key_base64 and value_base64."
         ),
     ] = "utf8"
 
 
 class BatchProduceParameters(ProduceParameters):
-    """What a request to one partition may ask for whose records are batches."""
+    """The query of a request to one partition whose records are batches."""
 
     expected_offset: Annotated[
-        OffsetParameter | None, Field(description="Append only if this is the log end offset; 412 otherwise.")
+        OffsetParameter | None, Field(description="Append only if the log end offset is this one; 412 otherwise.")
     ] = None
 
 
 class PartitionProduceParameters(TextProduceParameters, BatchProduceParameters):
-    """What a request to one partition may ask for, in whatever form its records are."""
+    """The query of a request to one partition that takes records in all media types."""
 
 
 # One partition
@@ -150,7 +151,7 @@ class PartitionProduceParameters(TextProduceParameters, BatchProduceParameters):
 
 @dataclass(frozen=True, slots=True)
 class PartitionProduce:
-    """A produce request to one partition, and what its route is given for it."""
+    """A produce request to one partition, with the dependencies of its route."""
 
     request: Request
     log: PartitionLog
@@ -168,13 +169,14 @@ class PartitionProduce:
         transactional_id: str | None = None,
         absent_form: str | None = None,
     ) -> Response:
-        """Append the records of the body and answer as the query asks.
+        """Append the records of the body, and return the response.
 
-        Content-Type is one of ``forms``; a request without it is in ``absent_form``, or refused if there is none.
+        Content-Type must be one of ``forms``. A request without it counts as ``absent_form``; if that is ``None``, it
+        is refused.
 
         Raises:
-            Problem: what is wrong with the request.
-            StorageError: what the log answered.
+            Problem: the request is wrong.
+            StorageError: the log refused the append.
         """
         options = parameters.options(parameters.expected_offset)
         remember(self.request, parameters)
@@ -198,7 +200,7 @@ class PartitionProduce:
         return _answer(await produce(self.producing, self.log, batches, options, owner))
 
     async def _stream(self, options: ProduceOptions, stamp: ProducerStamp | None, encoding: Encoding) -> Response:
-        """Append lines as they come, batch by batch."""
+        """Append lines while they arrive, batch by batch."""
         producing, log, instance = self.producing, self.log, instance_of(self.request.scope)
         if stamp is None:
             stream = RecordStream(producing, log.name.topic, log.name.partition, options, encoding, instance)
@@ -210,7 +212,11 @@ class PartitionProduce:
     async def _batches(
         self, media_type: str, idempotence: Idempotence | None, encoding: Encoding
     ) -> tuple[Sequence[ValidBatch], Sequence[bool] | None]:
-        """The body as batches that the log may take, and of records with a key which of them came with a time."""
+        """Read the body and return its batches, ready for the log.
+
+        The second value, for JSON and lines with a key, says for each record whether it came with a time. Otherwise it
+        is ``None``.
+        """
         producing, log = self.producing, self.log
         if media_type in (RECORD_BATCHES, OCTETS) and isinstance(idempotence, ProducerStamp):
             raise refused_header("Producer-Id", "record batches carry their producer themselves")
@@ -243,7 +249,7 @@ PartitionProduceOf = Annotated[PartitionProduce, Depends(_partition_produce)]
 
 
 def _answer(result: ProduceResultDocument, *, is_lines: bool = False, is_keyed: bool = False) -> Response:
-    """The answer for one partition."""
+    """Return the response for one partition."""
     headers = replay_headers([result]) if is_keyed else {}
     content = encode_document(result)
     if is_lines:
@@ -266,7 +272,7 @@ async def produce_in_topic(
     """Spread the records of the body over the partitions of a topic; ``forms`` are JSON, lines or both.
 
     Raises:
-        Problem: what is wrong with the request, or the first error when all partitions fail.
+        Problem: the request is wrong, or all partitions failed: the first error.
         UnknownTopicOrPartitionError: there is no such topic.
     """
     options = parameters.options()
@@ -298,16 +304,16 @@ async def produce_in_topic(
     return json_answer(encode_document(document), status=status, headers=headers)
 
 
-# Bodies and answers of them all
+# Bodies and responses of all produce requests
 
 
 def end_of_unacknowledged(options: ProduceOptions, failures: Sequence[Problem | None]) -> dict[str, str]:
-    """The header for ``acks=0`` where a part has failed by now: it closes the connection (spec A4)."""
+    """Return the header that closes the connection, if ``acks=0`` and a part has failed by now (spec A4)."""
     return {"Connection": "close"} if options.acks == "0" and any(failures) else {}
 
 
 async def read_limited(request: Request, producing: Producing, work: RequestWork) -> bytearray:
-    """The body within the service's limits; it counts among all bodies until the request is answered."""
+    """Read the body within the service's limits. It counts towards the budget of bodies until the request ends."""
     settings = producing.settings
     return await read_body(
         request,
@@ -321,12 +327,12 @@ async def read_limited(request: Request, producing: Producing, work: RequestWork
 async def _allowed_body(
     request: Request, window: Hold, producing: Producing | None = None, producer_id: int | None = None
 ) -> AsyncIterator[bytes]:
-    """A body of any length, for as long as its sender may send it: rights may change before it ends.
+    """Yield a body of any length, and check the sender's rights at each piece: they may change before the body ends.
 
-    ``window`` counts what decoding it takes; the stream releases it.
+    ``window`` counts the memory of decoding; the stream releases it.
 
     Raises:
-        Problem: as ``iterate_body``; 401, 403 or 404 once the sender may not.
+        Problem: as ``iterate_body``; 401, 403 or 404 once the sender has lost its rights.
     """
     access = await access_of(request)
     resource = topic_resource(request.path_params["topic"])
@@ -336,7 +342,7 @@ async def _allowed_body(
         if producing is not None and producer_id is not None:
             require_producer(producing, access, producer_id)
         yield piece
-        piece = b""  # noqa: PLW2901 - not held while the next one is waited for
+        piece = b""  # noqa: PLW2901 - the piece is not held while the next one is awaited
 
 
 async def _streamed(
@@ -346,8 +352,8 @@ async def _streamed(
     producing: Producing | None = None,
     producer_id: int | None = None,
 ) -> Response:
-    """The answer to a stream of records, of this producer if it has one."""
-    # A body that is cut off may be in the log in part, which only the stream can tell.
+    """Return the response to a stream of records; ``producer_id`` is the stream's producer, if it has one."""
+    # Of a body that is cut off, a part may be in the log; only the stream's response can report it.
     request.scope[ENDS_EARLY] = True
     if "content-length" in request.headers:
         stream.hold_answer()

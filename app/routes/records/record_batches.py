@@ -1,4 +1,4 @@
-"""Record batches of one partition as they are stored: byte for byte, in and out."""
+"""Routes that produce and fetch record batches of one partition in their stored form, byte for byte."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ async def produce_record_batches(
     parameters: Annotated[BatchProduceParameters, Query()],
     transactional_id: TransactionalIdHeader,
 ) -> Response:
-    """All batches of the request or none of them get consecutive offsets.
+    """Append all batches of the request at consecutive offsets, or none.
 
-    They are stored byte for byte, offsets and leader epoch apart, unless the topic's compression.type asks for another
-    codec. With an Idempotency-Key, or with batches of an idempotent producer, the request may be sent again.
+    The batches are stored byte for byte, except for offsets and leader epoch, unless the topic's `compression.type`
+    requires another codec. With an Idempotency-Key, or with batches of an idempotent producer, the request may be sent
+    again.
     """
     forms = [BATCHES, OCTETS]
     return await produce.run(parameters, forms, key, transactional_id=transactional_id, absent_form=OCTETS)
@@ -76,7 +77,7 @@ async def produce_record_batches(
         "*/*": OCTETS,
         OCTETS: OCTETS,
         BATCHES: BATCHES,
-        # What clients made by openapi-generator send: those in Python and Java, and those in Go.
+        # Accept of clients made by openapi-generator: in Python and Java, and in Go.
         PROBLEM: OCTETS,
         f"{OCTETS},{PROBLEM}": OCTETS,
     },
@@ -88,9 +89,9 @@ async def produce_record_batches(
 async def fetch_record_batches(
     request: Request, log: LogOf, fetching: FetchingOf, parameters: Annotated[FetchParameters, Query()]
 ) -> Response:
-    """Whole record batches as they are stored; with wait_ms the request waits until there are some.
+    """Return whole record batches in their stored form. With `wait_ms` the request waits until there are some.
 
-    The answer is `application/octet-stream`, or `application/vnd.kafka.record-batch.v2` if Accept prefers that: the
-    same bytes under their own name.
+    The response is `application/octet-stream`, or `application/vnd.kafka.record-batch.v2` if Accept prefers that. The
+    bytes are the same.
     """
     return await fetch_partition(request, log, fetching, parameters, accept(request, [OCTETS, BATCHES]))

@@ -1,4 +1,4 @@
-"""Records as lines of JSON, in and out: streams of any length."""
+"""Routes that produce and fetch records as lines of JSON, in streams of any length."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ async def produce_record_lines(
     idempotence: IdempotenceOf,
     parameters: Annotated[PartitionProduceParameters, Query()],
 ) -> Response:
-    """Lines are appended batch by batch as they come, and each batch is acknowledged by a line.
+    """Append lines batch by batch while they arrive, and acknowledge each batch with a line.
 
-    With a producer's id, epoch and sequence the stream may be sent again, and goes on where it ended. With an
-    Idempotency-Key all of it is one request, whose records are appended whole or not at all.
+    With a producer's id, epoch and sequence the stream may be sent again, and continues where it ended. With an
+    Idempotency-Key the whole body is one request: all of its records are appended, or none.
     """
     return await produce.run(parameters, [NDJSON], idempotence, encoding=parameters.encoding)
 
@@ -71,7 +71,7 @@ async def produce_record_lines(
     response_class=Response,
     responses={
         200: ACKNOWLEDGED_LINES,
-        207: {**ACKNOWLEDGED_LINES, "description": "With an Idempotency-Key: some partitions failed."},
+        207: {**ACKNOWLEDGED_LINES, "description": "Only with an Idempotency-Key: some partitions failed."},
         **problems(*PRODUCE),
     },
     openapi_extra=lines_body("RoutedRecord"),
@@ -86,11 +86,12 @@ async def produce_record_lines_to_topic(
     parameters: Annotated[TextProduceParameters, Query()],
     work: WorkOf,
 ) -> Response:
-    """Each record goes to the partition it names, to that of its key as Kafka's producers choose it, or, without a
-    key, to one that changes from time to time. Lines are appended as they come, and each batch is acknowledged by a
-    line.
+    """Append lines while they arrive, and acknowledge each batch with a line.
 
-    With an Idempotency-Key the request may be sent again, and a retry completes what was done in part.
+    Each record goes to the partition that it names, or to the partition of its key as Kafka's producers choose it.
+    Records with neither go to a partition that changes from time to time.
+
+    With an Idempotency-Key the request may be sent again, and a retry completes a request that was done in part.
     """
     return await produce_in_topic(request, topic, producing, parameters, [NDJSON], key, work)
 
@@ -114,6 +115,8 @@ async def produce_record_lines_to_topic(
 async def fetch_record_lines(
     request: Request, log: LogOf, fetching: FetchingOf, parameters: Annotated[TextFetchParameters, Query()]
 ) -> Response:
-    """One record per line from one place on; with wait_ms the request waits until there are some. `Next-Offset` says
-    where to go on."""
+    """Return one record per line from one start on. With `wait_ms` the request waits until there are some.
+
+    `Next-Offset` is the start of the next fetch.
+    """
     return await fetch_partition(request, log, fetching, parameters, accept(request, [NDJSON]))

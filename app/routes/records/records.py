@@ -1,4 +1,4 @@
-"""Producing records, in the form that Content-Type says."""
+"""Routes that produce records in the media type of Content-Type."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ async def produce_records(
     parameters: Annotated[PartitionProduceParameters, Query()],
     transactional_id: TransactionalIdHeader,
 ) -> Response:
-    """All records of the request or none of them get consecutive offsets.
+    """Append all records of the request at consecutive offsets, or none.
 
-    Content-Type may also name the forms of `record-batches` and `record-lines`, which have paths of their own. With an
-    Idempotency-Key, or a producer's id, epoch and sequence, the request may be sent again.
+    Content-Type may also name the media types of `record-batches` and `record-lines`, which have paths of their own.
+    With an Idempotency-Key, or a producer's id, epoch and sequence, the request may be sent again.
     """
     forms = [JSON, NDJSON, RECORD_BATCHES, MESSAGE_SET]
     return await produce.run(
@@ -88,7 +88,10 @@ async def produce_records(
     response_model=TopicProduceResult,
     responses={
         200: APPENDED,
-        207: {"model": TopicProduceResult, "description": "Some partitions failed; each has a result or an error."},
+        207: {
+            "model": TopicProduceResult,
+            "description": "Some partitions failed; each partition has a result or an error.",
+        },
         **problems(*PRODUCE),
     },
     openapi_extra=json_body("RoutedRecordList"),
@@ -107,10 +110,13 @@ async def produce_records_to_topic(
     parameters: Annotated[TextProduceParameters, Query()],
     work: WorkOf,
 ) -> Response:
-    """Each record goes to the partition it names, to that of its key as Kafka's producers choose it, or, without a
-    key, to one that changes from time to time.
+    """Spread the records over the partitions of the topic.
 
-    What goes to one partition is appended whole or not at all. When all partitions fail, the first error is the
-    answer. With an Idempotency-Key the request may be sent again, and a retry completes what was done in part.
+    Each record goes to the partition that it names, or to the partition of its key as Kafka's producers choose it.
+    Records with neither go to a partition that changes from time to time.
+
+    All records of the request for one partition are appended, or none. If all partitions fail, the response is the
+    first error. With an Idempotency-Key the request may be sent again, and a retry completes a request that was done
+    in part.
     """
     return await produce_in_topic(request, topic, producing, parameters, [JSON, NDJSON], key, work)

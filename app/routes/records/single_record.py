@@ -1,4 +1,4 @@
-"""One record, and its value as bytes."""
+"""Routes that return one record, or its value as bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from storage.offsets import Offset
 router = APIRouter(tags=["records"])
 
 OneRecordIsolation = Annotated[
-    Isolation, Query(description="read_committed: 416 at and above the last stable offset, 404 if it was aborted.")
+    Isolation,
+    Query(description="read_committed: 416 at or above the last stable offset, 404 if its transaction was aborted."),
 ]
 
 
@@ -54,16 +55,18 @@ def _request_header(name: str, description: str, example: str) -> dict[str, Any]
 
 
 _CACHE_CONTROL = _text_header(
-    "immutable for a minute once it is durable, then ask again with If-None-Match; no-store before."
+    "immutable for a minute once the record is durable; then revalidate with If-None-Match. no-store before."
 )
-_RECORD_HEADERS = {"ETag": _text_header("Names the record, once it is durable."), "Cache-Control": _CACHE_CONTROL}
-_IF_NONE_MATCH = _request_header("If-None-Match", "ETags of answers that are known: 304 for one of them.", '"..."')
+_RECORD_HEADERS = {"ETag": _text_header("Tag of the record, once it is durable."), "Cache-Control": _CACHE_CONTROL}
+_IF_NONE_MATCH = _request_header(
+    "If-None-Match", "ETags of cached responses; 304 if the response would have one of them.", '"..."'
+)
 _VALUE_HEADERS = {
-    "ETag": _text_header("Names the value."),
+    "ETag": _text_header("Tag of the value."),
     "Cache-Control": _CACHE_CONTROL,
     "Accept-Ranges": _text_header("bytes."),
     "Record-Timestamp": {
-        "description": "The record's timestamp in ms; -1: none.",
+        "description": "Timestamp of the record, in milliseconds since the epoch; -1: none.",
         "schema": {"type": "integer", "format": "int64", "minimum": -1},
     },
 }
@@ -78,7 +81,7 @@ _ONE_RECORD = (*READ, "record_not_found")
     response_model=FetchedRecord,
     responses={
         200: {"description": "The record.", "headers": _RECORD_HEADERS},
-        304: {"description": "The record is as If-None-Match says.", "headers": _RECORD_HEADERS},
+        304: {"description": "If-None-Match has the record's ETag.", "headers": _RECORD_HEADERS},
         **problems(*_ONE_RECORD, "client_too_old"),
     },
     openapi_extra={"parameters": [_IF_NONE_MATCH]},
@@ -90,10 +93,10 @@ async def get_record(
     log: LogOf,
     offset: OffsetInPath,
     fetching: FetchingOf,
-    encoding: Annotated[Encoding, Query(description="How key and value are shown; as in a fetch of many.")] = "utf8",
+    encoding: Annotated[Encoding, Query(description="Form of key and value in JSON, as in fetchRecords.")] = "utf8",
     isolation: OneRecordIsolation = "read_uncommitted",
 ) -> Response:
-    """The record at an offset that consumers may read."""
+    """Return the record at an offset. Offsets at or above the high watermark are not readable."""
     snapshot = log.snapshot
     bound = ISOLATIONS[isolation]
     fetching.check_readable(log, snapshot, offset, bound)
@@ -118,7 +121,7 @@ async def get_record(
 def _record_response(
     request: Request, log: PartitionLog, offset: int, encoding: Encoding, content: bytes, hold: Hold
 ) -> Response:
-    """The record, or that it is as the client knows it."""
+    """Return the record; or 304 if the client has it already."""
     headers = {"Cache-Control": NO_STORE}
     if is_durable(log, offset + 1):
         etag = f'"{log.topic_id}-{log.name.partition}-{offset}-record;{encoding};{RECORD_FORM}"'
@@ -135,23 +138,23 @@ def _record_response(
     response_class=Response,
     responses={
         200: {
-            "description": "The value's bytes.",
+            "description": "The bytes of the value.",
             "headers": _VALUE_HEADERS,
             "content": {"application/octet-stream": {"schema": _BYTES, "example": "21.5"}},
         },
         204: {"description": "The value is null: a tombstone.", "headers": _VALUE_HEADERS},
         206: {
-            "description": "The part that Range asks for.",
-            "headers": {**_VALUE_HEADERS, "Content-Range": _text_header("Which bytes, of how many.")},
+            "description": "The bytes of the value in Range.",
+            "headers": {**_VALUE_HEADERS, "Content-Range": _text_header("Range of these bytes, and the value's size.")},
             "content": {"application/octet-stream": {"schema": _BYTES, "example": "21"}},
         },
-        304: {"description": "The value is as If-None-Match says.", "headers": _VALUE_HEADERS},
+        304: {"description": "If-None-Match has the value's ETag.", "headers": _VALUE_HEADERS},
         **problems(*_ONE_RECORD, "range_not_satisfiable"),
     },
     openapi_extra={
         "parameters": [
             _request_header("Range", "One range of bytes.", "bytes=0-1023"),
-            _request_header("If-Range", "The ETag Range is meant for; the whole value when it is another.", '"..."'),
+            _request_header("If-Range", "ETag that Range belongs to; if it differs, the whole value.", '"..."'),
             _IF_NONE_MATCH,
         ]
     },
@@ -165,7 +168,7 @@ async def get_record_value(
     fetching: FetchingOf,
     isolation: OneRecordIsolation = "read_uncommitted",
 ) -> Response:
-    """The value as it is, with Range and ETag."""
+    """Return the bytes of the record's value, with Range and ETag."""
     snapshot = log.snapshot
     bound = ISOLATIONS[isolation]
     fetching.check_readable(log, snapshot, offset, bound)
@@ -187,10 +190,10 @@ async def get_record_value(
 def _value_response(
     request: Request, log: PartitionLog, offset: int, found: tuple[bytes | None, int], hold: Hold
 ) -> Response:
-    """The value, the part of it that Range asks for, or that there is nothing to send.
+    """Return the value or the range of it; 204 if it is null, 304 if the client has it already.
 
     Raises:
-        Problem: 416; 503 when all answers together hold too much.
+        Problem: 416 if the range is outside the value; 503 if all responses together hold too much memory.
     """
     value, timestamp = found
     etag = f'"{log.topic_id}-{log.name.partition}-{offset}-value"'
@@ -214,7 +217,10 @@ def _value_response(
 
 
 def _charge(request: Request, fetching: Fetching, form: str, size_bytes: int) -> None:
-    """Count an answer that cannot be empty: who breaks the quota with it waits before the next."""
+    """Count a response, which always has its record, against the fetch quota.
+
+    A client that exceeds the quota must wait before its next request.
+    """
     if sends_body(request.scope):
         fetching.count_fetched(form, size_bytes)
         request_context.throttle(fetching.quotas.charge(QuotaKind.FETCH, Client.of_request(), size_bytes))

@@ -1,4 +1,4 @@
-"""Splitting a topic for bulk readers."""
+"""Route that splits a topic for bulk readers."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ async def split(
     fetching: FetchingOf,
     body: Annotated[SplitRequest, Depends(json_body(SplitRequest, optional=True))],
 ) -> TopicSplits:
-    """Ranges of about equal bytes that begin and end between batches, so that each byte is fetched once.
+    """Split the topic into offset ranges of about equal bytes.
 
-    Every offset of what is asked for lies in exactly one split. Ends are frozen: records that come later belong to
-    none. Fetch a split as raw batches with `offset` and `end_offset`, and the same `isolation`.
+    Splits begin and end between batches, so each byte is fetched once. Every offset of the requested range is in
+    exactly one split. The ends are fixed: records that arrive later are in no split. Fetch a split as record batches
+    with `offset` and `end_offset`, and the same `isolation`.
     """
     return await split_topic(fetching, topic, body)

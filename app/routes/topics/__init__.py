@@ -1,1 +1,1 @@
-"""Routes of topics, their retention and their leader epochs."""
+"""Routes for topics, their retention and their leader epochs."""

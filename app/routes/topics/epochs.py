@@ -1,4 +1,4 @@
-"""Leader epochs: their history, where one ends, and a new one."""
+"""Routes for leader epochs: list them, find the end of one, begin a new one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ router = APIRouter(tags=["topics"])
 async def get_epochs(
     log: LogOf,
     epoch: Annotated[
-        LeaderEpochParameter | None, Query(description="Also say where the records of this epoch end.", examples=[0])
+        LeaderEpochParameter | None, Query(description="Also return the end offset of this epoch.", examples=[0])
     ] = None,
     current_leader_epoch: CurrentLeaderEpoch = None,
 ) -> EpochHistory:
-    """Which leader epoch wrote which offsets. With `epoch`, where the records of that one end: what a client whose last
-    record is of it must not have beyond."""
+    """List the leader epochs, each with the offsets of its records.
+
+    With `epoch` the response also has the end offset of that epoch. A client whose last record is of that epoch must
+    truncate its own records from that offset on.
+    """
     log.epochs.check_current(current_leader_epoch)
     return describe_epochs(log, epoch)
 
@@ -44,8 +47,10 @@ async def get_epochs(
 )
 @needs(Operation.ALTER, ResourceKind.TOPIC)
 async def begin_epoch(log: LogOf, engine: EngineOf) -> EpochStart:
-    """Begins a new leader epoch at the log end. Clients that say which one they know are refused until they ask again;
-    records from then on carry it."""
+    """Begin a new leader epoch at the log end.
+
+    New records carry the new epoch. Requests that send an older epoch in `current_leader_epoch` are refused.
+    """
     refuse_internal(log.name.topic)
     entry = await engine.partitions.run_in_log(log, log.promote)
     return EpochStart(partition=log.name.partition, epoch=entry.epoch, start_offset=entry.start_offset)

@@ -1,4 +1,4 @@
-"""Retention: policy, plan, run; and deleting records by hand."""
+"""Routes for retention: policy, plan, run; and for deleting records by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _POLICY = {"retention_ms": 86400000, "retention_bytes": 1073741824, "cleanup_pol
 )
 @needs(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC)
 async def get_retention_policy(topic: TopicName, engine: EngineOf) -> RetentionPolicyInForce:
-    """What is kept of the topic."""
+    """Return the topic's retention policy in force."""
     return policy_of(engine.topic(topic))
 
 
@@ -45,9 +45,9 @@ async def get_retention_policy(topic: TopicName, engine: EngineOf) -> RetentionP
 async def set_retention_policy(
     topic: TopicName, engine: EngineOf, policy: Annotated[RetentionPolicy, Depends(json_body(RetentionPolicy))]
 ) -> RetentionPolicyInForce:
-    """Replaces the policy: null stands for the service's default, and a field that is missing is refused.
+    """Replace the retention policy. null means the service's default; a missing member is refused.
 
-    alterTopic changes one setting and leaves the others as they are.
+    Use alterTopic to change one setting and keep the other settings.
     """
     changed = await engine.topics.alter(
         topic,
@@ -69,7 +69,10 @@ async def set_retention_policy(
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def get_retention_plan(topic: TopicName, engine: EngineOf) -> Response:
-    """Which segments would go now, by which rule, and what holds the others. Changes nothing."""
+    """List the segments that a run would delete now, each with its rule, and why the run would keep each other segment.
+
+    The request changes nothing.
+    """
     return json_answer(await plan_json(await engine.topics.retention_plan(topic)))
 
 
@@ -83,7 +86,10 @@ async def get_retention_plan(topic: TopicName, engine: EngineOf) -> Response:
 )
 @needs(Operation.DELETE, ResourceKind.TOPIC)
 async def run_retention(request: Request, topic: TopicName, engine: EngineOf) -> RetentionRun:
-    """Applies the policy to every partition and answers what was deleted. Running it again deletes nothing more."""
+    """Apply the policy to every partition, and return the deleted segments.
+
+    A second run directly afterwards deletes nothing more.
+    """
     if await read_body(request, limit_bytes=_NO_BODY_BYTES_MAX):
         detail = "this request takes no body; retention/plan says what a run would delete"
         fault = {"pointer": "", "code": "invalid_value", "detail": detail}
@@ -116,9 +122,10 @@ async def delete_records(
     fetching: FetchingOf,
     request: Annotated[DeleteRecords, Depends(json_body(DeleteRecords))],
 ) -> LogStart:
-    """Makes everything below an offset, or before a time, unreadable at once; whole segments of it are deleted later.
+    """Make all records below an offset, or before a time, unreadable at once.
 
-    Below the present log start nothing changes. -1 stands for the high watermark.
+    Segments that lie wholly below are deleted later. An offset below the present log start changes nothing. -1 means
+    the high watermark.
     """
     snapshot, offset = log.snapshot, request.offset
     if request.before_timestamp is not None:

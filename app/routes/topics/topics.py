@@ -1,4 +1,4 @@
-"""Topics, their partitions and segments."""
+"""Routes for topics, their partitions and segments."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _Cursor = Query(
     operation_id="ensureTopic",
     summary="Make sure a topic exists",
     response_model=TopicDescription,
-    response_description="The same topic existed.",
+    response_description="A topic with these partitions and settings existed already.",
     responses={
         201: {"model": TopicDescription, "description": "The topic was created."},
         **problems(*CONTROL, "topic_exists"),
@@ -61,10 +61,10 @@ async def ensure_topic(
     access: AccessOf,
     specification: Annotated[TopicSpecification, Depends(json_body(TopicSpecification, optional=True))],
 ) -> Response:
-    """Creates the topic (201), or answers with the one that is just so already (200).
+    """Create the topic (201), or return the existing topic if it has these partitions and settings (200).
 
-    A topic of that name with other partitions or settings is left alone: 409. CREATE may be on the topic or on the
-    cluster; for a topic that exists DESCRIBE is needed as well.
+    An existing topic with other partitions or settings stays unchanged: 409. The right CREATE may be on the topic or
+    on the cluster. For an existing topic the caller also needs DESCRIBE.
     """
     access.require_create(topic)
     made, created = await engine.topics.ensure(topic, specification.partitions, dict(specification.config))
@@ -86,11 +86,11 @@ async def list_topics(
     access: AccessOf,
     prefix: Annotated[str, _Cursor] = "",
     start_after: Annotated[
-        str, Query(max_length=TOPIC_NAME_LENGTH_MAX, description="The last page's next_cursor.")
+        str, Query(max_length=TOPIC_NAME_LENGTH_MAX, description="next_cursor of the previous page.")
     ] = "",
     limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Topics per page.")] = PAGE_SIZE_DEFAULT,
 ) -> Response:
-    """Topics sorted by name, a page at a time; only those that may be described."""
+    """List one page of the topics that the caller may describe, sorted by name."""
     page = await page_of_topics(engine, prefix, start_after, limit + 1, access.allows_describe)
     return json_answer(await page_json(page[:limit], len(page) > limit, lambda name: _shows_config(name, access)))
 
@@ -104,9 +104,9 @@ async def list_topics(
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def get_topic(topic: TopicName, engine: EngineOf, access: AccessOf) -> Response:
-    """The topic's partitions, and its settings with where each comes from.
+    """Return the topic's partitions, and its settings, each with its source.
 
-    Without DESCRIBE_CONFIGS on the topic no settings are shown.
+    The settings are empty for a caller without DESCRIBE_CONFIGS on the topic.
     """
     return await _described(engine.topic(topic), access)
 
@@ -129,9 +129,9 @@ async def alter_topic(
     access: AccessOf,
     change: Annotated[TopicChange, Depends(json_body(TopicChange))],
 ) -> Response:
-    """Changes settings and adds partitions; null takes a setting back to the service's default.
+    """Change settings and add partitions. null resets a setting to the service's default.
 
-    More partitions need ALTER on the topic, settings ALTER_CONFIGS.
+    Adding partitions needs ALTER on the topic; changing settings needs ALTER_CONFIGS.
     """
     resource = topic_resource(topic)
     if change.partitions is not None or not change.config:
@@ -147,12 +147,12 @@ async def alter_topic(
     operation_id="deleteTopic",
     summary="Delete a topic",
     status_code=204,
-    response_description="The topic is gone.",
+    response_description="The topic was deleted.",
     responses=problems(*NAMED, "overloaded", *CHANGE, "partition_offline"),
 )
 @needs(Operation.DELETE, ResourceKind.TOPIC)
 async def delete_topic(topic: TopicName, engine: EngineOf) -> Response:
-    """Deletes the topic at once; its files follow after file.delete.delay.ms."""
+    """Delete the topic at once. Its files are removed after `file.delete.delay.ms`."""
     await engine.topics.delete(topic)
     return Response(status_code=204)
 
@@ -166,14 +166,14 @@ async def delete_topic(topic: TopicName, engine: EngineOf) -> Response:
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def list_partitions(topic: TopicName, engine: EngineOf) -> Response:
-    """All partitions of the topic with their limits."""
+    """List all partitions of the topic with their offsets."""
     return json_answer(await partitions_json(engine.topic(topic)))
 
 
 @router.get(PARTITION, operation_id="getPartition", summary="Describe a partition", responses=problems(*NAMED))
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def get_partition(log: LogOf) -> PartitionDescription:
-    """The partition's limits, size and copies."""
+    """Return the partition's offsets, size and replicas."""
     return describe_partition(log)
 
 
@@ -185,13 +185,13 @@ async def get_partition(log: LogOf) -> PartitionDescription:
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def list_segments(log: LogOf, engine: EngineOf) -> SegmentList:
-    """The partition's segments, oldest first."""
+    """List the partition's segments, the oldest first."""
     infos = await engine.read(log.snapshot.segment_infos)
     return SegmentList(partition=log.name.partition, segments=[describe_segment(info) for info in infos])
 
 
 async def _described(topic: Topic, access: Access, *, status: int = 200) -> Response:
-    """The topic as the caller may see it."""
+    """Return the topic; its settings are empty if the caller may not see them."""
     return json_answer(await topic_json(topic, with_config=_shows_config(topic.name, access)), status=status)
 
 

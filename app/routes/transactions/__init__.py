@@ -1,1 +1,1 @@
-"""Routes of producers, transactions, load jobs and start positions."""
+"""Routes for producers, transactions, load jobs and start positions."""

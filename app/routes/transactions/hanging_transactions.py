@@ -1,4 +1,4 @@
-"""The transactions of one partition, and ending one that nobody else will."""
+"""Routes for the open transactions of one partition: list them, abort one that the coordinator does not know."""
 
 from __future__ import annotations
 
@@ -35,12 +35,15 @@ async def list_open_transactions(
     log: LogOf,
     engine: EngineOf,
     access: AccessOf,
-    start_after: Annotated[OffsetParameter | None, Query(description="The last page's next_cursor.")] = None,
-    limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Per page.")] = PAGE_SIZE_DEFAULT,
+    start_after: Annotated[OffsetParameter | None, Query(description="next_cursor of the previous page.")] = None,
+    limit: Annotated[
+        int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Transactions per page.")
+    ] = PAGE_SIZE_DEFAULT,
 ) -> OpenTransactions:
-    """What readers of committed records wait for in this partition, the longest open first, a page at a time.
+    """List one page of the partition's open transactions, the longest open first.
 
-    One that is `hanging` is not known to the coordinator, and ends only when an operator aborts it.
+    Readers of committed records wait for them. The coordinator does not know a transaction that is `hanging`: it ends
+    only when an operator aborts it.
     """
     found = await list_open(engine.transactions, log)
     if start_after is not None:
@@ -67,7 +70,8 @@ async def list_open_transactions(
     ABORT_HANGING,
     operation_id="abortHangingTransaction",
     summary="Abort a hanging transaction",
-    response_description="Its abort marker is durable: readers of committed records go on, and skip its records.",
+    response_description="The abort marker is durable: readers of committed records continue, and skip the records of "
+    "the transaction.",
     responses=problems(*BODY, *NAMED, *WRITE, "invalid_txn_state", "transaction_not_hanging"),
     openapi_extra=request_body(AbortHanging, example={"producer_id": 4000, "producer_epoch": 0, "first_offset": 17}),
 )
@@ -75,9 +79,10 @@ async def list_open_transactions(
 async def abort_hanging_transaction(
     log: LogOf, engine: EngineOf, body: Annotated[AbortHanging, Depends(json_body(AbortHanging))]
 ) -> AbortMarker:
-    """Ends a transaction of this partition that the coordinator does not know, as when its log was lost.
+    """Abort a transaction of this partition that the coordinator does not know, for example after its log was lost.
 
-    One that it knows is refused with its `transactional_id`: abort that. Sent again it is 409 `invalid_txn_state`.
+    If the coordinator knows the transaction, the request is refused with the `transactional_id`, which can be aborted
+    instead. The same request sent again gets 409 `invalid_txn_state`.
     """
     written = await abort_hanging(
         engine.transactions, engine, log, body.producer_id, body.first_offset, body.producer_epoch

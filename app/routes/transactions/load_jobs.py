@@ -1,4 +1,4 @@
-"""Load jobs: beginning, enlisting, deciding, and watching them."""
+"""Routes for load jobs: begin, enlist attempts, commit, abort, list and describe."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _JobId = Annotated[
 
 
 def _job(jobs: LoadJobs, access: Access, operation: Operation, job_id: str) -> LoadJob:
-    """The job, for who may do this to its application.
+    """Return the job.
 
     Raises:
-        Problem: job_not_found, or 403.
+        Problem: job_not_found; or 403 if the caller may not do this to the job's application.
     """
     job = jobs.find(job_id)
     access.require(operation, transactional_id_resource(job.application_id), f"load job {job_id!r}")
@@ -68,12 +68,12 @@ def _job(jobs: LoadJobs, access: Access, operation: Operation, job_id: str) -> L
     operation_id="beginJob",
     summary="Begin a load job",
     status_code=201,
-    response_description="A new job.",
+    response_description="A new job began.",
     responses={
         200: {
             "model": JobDescription,
-            "description": "This version was loaded before: the job is committed, and there is nothing to do. Or it is "
-            "open: with join, or begun by a request of the same driver_id.",
+            "description": "The job exists. It is committed: this version was loaded before, and there is nothing to "
+            "do. Or it is open: the request has join, or the same driver_id began the job.",
         },
         **problems(*PRODUCER, "job_version_forgotten", "job_topics_differ"),
     },
@@ -87,14 +87,14 @@ async def begin_job(
     body: Annotated[JobSpecification, Depends(json_body(JobSpecification))],
     timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
 ) -> JobDescription:
-    """A job of a version that is committed is answered as it is: the whole load is then a no-op.
+    """Begin a load job, unless a job of this version is committed: then the response is that job.
 
-    A version goes to the same topics each time: when that job names topics and they are not those of the request, it
-    is refused (409), as what the request would write is not loaded.
+    The load of a committed version is a no-op. A version goes to the same topics each time: if the committed job names
+    other topics than the request, the request is refused (409), because the rows for its topics are not loaded.
 
-    Otherwise a new job begins, and whatever else its application has open is aborted: a load that died holds up no
-    reader once it is tried again. With a driver_id this is harmless to send again: an open job that this driver has
-    begun is the answer, not fenced.
+    Otherwise a new job begins, and all other open jobs of the application are aborted. So a load that died does not
+    hold up readers once it is tried again. With a `driver_id` the request is safe to send again: if this driver began
+    an open job, the response is that job, and the job is not fenced.
     """
     access.require(Operation.WRITE, transactional_id_resource(body.application_id))
     begun = await jobs.begin(
@@ -129,11 +129,11 @@ async def list_jobs(
     start_after: Annotated[
         str,
         AfterValidator(_cursor),
-        Query(description="The last page's next_cursor.", json_schema_extra={"pattern": _CURSOR.pattern}),
+        Query(description="next_cursor of the previous page.", json_schema_extra={"pattern": _CURSOR.pattern}),
     ] = "",
-    limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Per page.")] = PAGE_SIZE_DEFAULT,
+    limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Jobs per page.")] = PAGE_SIZE_DEFAULT,
 ) -> JobPage:
-    """Jobs that the caller may describe, the newest first, a page at a time."""
+    """List one page of the jobs that the caller may describe, the newest first."""
 
     def is_shown(job: LoadJob) -> bool:
         is_wanted = application_id in (None, job.application_id) and driver_id in (None, job.driver_id)
@@ -156,7 +156,7 @@ async def list_jobs(
 )
 @asks(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
 async def get_job(job_id: _JobId, jobs: LoadJobsOf, access: AccessOf) -> JobDescription:
-    """The job's state, and its progress: rows, bytes and rates, and what it has written to each partition."""
+    """Return the job's state and progress: its rows, bytes and rates, and the rows and bytes per partition."""
     return await describe_job(jobs, _job(jobs, access, Operation.DESCRIBE, job_id))
 
 
@@ -165,7 +165,7 @@ async def get_job(job_id: _JobId, jobs: LoadJobsOf, access: AccessOf) -> JobDesc
     operation_id="enlistAttempt",
     summary="Enlist an attempt of a task",
     status_code=201,
-    response_description="The identity to produce with.",
+    response_description="The producer identity of the attempt.",
     responses=problems(*PRODUCER, "job_not_found", "invalid_job_state"),
     openapi_extra=request_body(AttemptSpecification, example={"task": 3, "attempt": 0}),
 )
@@ -176,10 +176,12 @@ async def enlist_attempt(
     access: AccessOf,
     body: Annotated[AttemptSpecification, Depends(json_body(AttemptSpecification))],
 ) -> JobAttempt:
-    """A producer id that was never given before, epoch 0: send transactional batches with it, sequences from 0 in each
-    partition. In an idempotent job a task always has the same producer id, and its batches are not transactional.
+    """Enlist an attempt of a task, and return its producer id.
 
-    Enlisting again is harmless: attempts that do not win are aborted.
+    The producer id was never given before. Send transactional batches with it, in epoch 0, with sequences from 0 in
+    each partition. In an idempotent job a task always has the same producer id, and its batches are not transactional.
+
+    Enlisting again is safe: attempts that do not win are aborted.
     """
     job = _job(jobs, access, Operation.WRITE, job_id)
     producer_id = await jobs.enlist(job_id, body.task, body.attempt)
@@ -196,7 +198,7 @@ async def enlist_attempt(
     JOB_COMMIT,
     operation_id="commitJob",
     summary="Commit a load job",
-    response_description="It is committed: readers of committed records see what the winners wrote, and nothing else.",
+    response_description="The job is committed: readers of committed records see only the winners' records.",
     responses=problems(*PRODUCER, "job_not_found", "invalid_job_state", "job_incomplete", "request_timed_out"),
     openapi_extra=request_body(JobCommit, example={"winners": [{"producer_id": 4000, "rows": 100_000}]}),
 )
@@ -208,10 +210,10 @@ async def commit_job(
     body: Annotated[JobCommit, Depends(json_body(JobCommit))],
     timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
 ) -> JobDescription:
-    """One decision for all attempts of all tasks: the winners are committed, every other one is aborted, and whatever
-    an attempt still sends is refused (409).
+    """Commit the winners among all attempts of all tasks, and abort all other attempts, in one decision.
 
-    Send it again when the answer was lost, also after 504: the same winners are a success, and nothing happens twice.
+    Later requests of any attempt are refused (409). Send the request again if the response was lost, or after 504: with
+    the same winners it succeeds, and nothing happens twice.
     """
     _job(jobs, access, Operation.WRITE, job_id)
     winners = [Winner(each.producer_id, each.rows) for each in body.winners]
@@ -222,16 +224,16 @@ async def commit_job(
     JOB_ABORT,
     operation_id="abortJob",
     summary="Abort a load job",
-    response_description="It is over. Its state says how: a job that is committed stays so.",
+    response_description="The job has ended; a committed job stays committed.",
     responses=problems("job_not_found", "invalid_request", "request_timed_out", "partition_offline", "overloaded"),
 )
 @asks(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID)
 async def abort_job(
     job_id: _JobId, jobs: LoadJobsOf, access: AccessOf, timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT
 ) -> JobDescription:
-    """No reader of committed records ever sees what its attempts wrote.
+    """Abort the job: readers of committed records never see the records of its attempts.
 
-    A commit is never undone: aborting a committed job changes nothing and answers with that job.
+    A commit is never undone: for a committed job the request changes nothing, and the response is that job.
     """
     _job(jobs, access, Operation.WRITE, job_id)
     return await describe_job(jobs, await jobs.abort(job_id, timeout_ms))

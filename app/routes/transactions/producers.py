@@ -1,4 +1,4 @@
-"""Producers with an identity."""
+"""Route that gives a producer its identity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ END_TIMEOUT_MS_MAX = 600_000
 EndTimeout = Annotated[
     int,
     WholeNumber(1, END_TIMEOUT_MS_MAX),
-    Query(description="How long to wait for the markers of the transaction that is ended; that goes on afterwards."),
+    Query(description="Milliseconds to wait for the markers of the ending transaction; the end goes on afterwards."),
 ]
 
 router = APIRouter(tags=["transactions"])
@@ -31,7 +31,7 @@ router = APIRouter(tags=["transactions"])
     PRODUCERS,
     operation_id="initialiseProducer",
     summary="Get a producer id, or take over a transactional one",
-    response_description="The identity to produce with.",
+    response_description="The identity of the producer.",
     responses=problems(*PRODUCER, "invalid_transaction_timeout"),
     openapi_extra=request_body(
         ProducerRequest,
@@ -48,11 +48,13 @@ async def initialise_producer(
     request: Annotated[ProducerRequest, Depends(json_body(ProducerRequest, optional=True))],
     timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
 ) -> Producer:
-    """Without a `transactional_id`: a producer id that was never given before, for idempotent producing. With
-    authentication it is the caller's: other principals cannot write under it.
+    """Return a new producer id; or, with a `transactional_id`, the next epoch of its producer.
 
-    With one: the next epoch of its producer. Every earlier instance is shut out from then on (409 `producer_fenced`),
-    and a transaction it left open is aborted first; 503 `concurrent_transactions` when that takes too long.
+    A new producer id was never given before, and is for idempotent producing. If authentication is on, it belongs to
+    the caller: other principals cannot write with it.
+
+    With a `transactional_id` every earlier instance of the producer is fenced from then on (409 `producer_fenced`). A
+    transaction that it left open is aborted first; 503 `concurrent_transactions` if that takes too long.
     """
     if request.transactional_id is None:
         access.require_producer_id()

@@ -1,4 +1,4 @@
-"""Start positions of groups: pinning, looking, forgetting."""
+"""Routes for start positions of groups: pin, list, delete."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _answer(group_id: str, positions: Positions) -> GroupPositions:
     START_POSITIONS,
     operation_id="pinStartPositions",
     summary="Pin where a group starts",
-    response_description="All of it was pinned before.",
+    response_description="All of these positions were pinned before.",
     responses={
-        201: {"model": GroupPositions, "description": "Some of it was not pinned before, and is now."},
+        201: {"model": GroupPositions, "description": "The request pinned at least one position."},
         **problems(*BODY, *NAMED, *WRITE, "inconsistent_topic_id"),
     },
     openapi_extra=request_body(StartPositions, example=_EXAMPLE),
@@ -46,10 +46,10 @@ async def pin_start_positions(
     response: Response,
     body: Annotated[StartPositions, Depends(json_body(StartPositions))],
 ) -> GroupPositions:
-    """Pins what is not pinned yet and answers with what is pinned, for every partition that is asked for, and no other.
+    """Pin each position that is not pinned yet, and return the pinned positions of exactly the requested partitions.
 
-    So the first request decides, and every later one is given the same answer, also after a crash of the service:
-    send it again when the answer was lost. A topic that is deleted takes its positions with it.
+    The first request decides, and every later request gets the same response, also after a crash of the service. Send
+    the request again if the response was lost. The positions of a topic are deleted with the topic.
     """
     for topic in body.positions:
         access.require(Operation.READ, topic_resource(topic))
@@ -67,7 +67,7 @@ async def pin_start_positions(
 )
 @needs(Operation.DESCRIBE, ResourceKind.GROUP)
 async def get_start_positions(group_id: GroupIdInPath, positions: StartPositionsOf, access: AccessOf) -> GroupPositions:
-    """Everything that is pinned for the group, in the topics that the caller may see; a group without is empty."""
+    """Return the group's pinned positions in the topics that the caller may see; empty if there are none."""
     found = positions.find(group_id)
     return _answer(group_id, {topic: each for topic, each in found.items() if access.allows_describe(topic)})
 
@@ -76,7 +76,7 @@ async def get_start_positions(group_id: GroupIdInPath, positions: StartPositions
     START_POSITIONS,
     operation_id="deleteStartPositions",
     summary="Forget where a group starts",
-    response_description="What was forgotten.",
+    response_description="The deleted positions.",
     responses=problems("invalid_request", *WRITE),
 )
 @needs(Operation.DELETE, ResourceKind.GROUP)
@@ -85,9 +85,9 @@ async def delete_start_positions(
     positions: StartPositionsOf,
     access: AccessOf,
     topic: Annotated[
-        str | None, Query(max_length=TOPIC_NAME_LENGTH_MAX, description="Only those in this topic.")
+        str | None, Query(max_length=TOPIC_NAME_LENGTH_MAX, description="Only positions in this topic.")
     ] = None,
 ) -> GroupPositions:
-    """Forget these positions: the next request pins them again. A success also when there was nothing."""
+    """Delete the positions, so that the next request pins them again. It succeeds also if there are none."""
     gone = await positions.delete(group_id, topic)
     return _answer(group_id, {name: each for name, each in gone.items() if access.allows_describe(name)})

@@ -1,4 +1,4 @@
-"""Ending transactions, and looking at them."""
+"""Routes for transactions: commit, abort, list and describe."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _EndBody = Annotated[EndTransaction, Depends(json_body(EndTransaction))]
     COMMIT,
     operation_id="commitTransaction",
     summary="Commit a transaction",
-    response_description="It is committed: every reader sees its records.",
+    response_description="The transaction is committed: every reader sees its records.",
     responses=problems(*TRANSACTION),
     openapi_extra=_END_BODY,
 )
@@ -46,13 +46,14 @@ async def commit_transaction(
     body: _EndBody,
     timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
 ) -> TransactionDescription:
-    """All records of the transaction, in all partitions, become visible to readers of committed records.
+    """Commit the transaction: readers of committed records see all of its records, in all partitions.
 
-    The answer has the `producer_id` and `producer_epoch` of the next transaction, whose sequences begin at 0 again.
-    Requests with the ones before are refused then (409 `producer_fenced`), so none of them can touch that transaction.
+    The response has the `producer_id` and `producer_epoch` of the next transaction, whose sequences begin at 0 again.
+    From then on, requests with the previous `producer_id` and `producer_epoch` are refused (409 `producer_fenced`), so
+    they cannot write into the next transaction.
 
-    Send the same request again when the answer was lost, or after 504: until the next transaction begins it is answered
-    as the first time. Without records there is nothing to commit (409 `invalid_txn_state`).
+    Send the same request again if the response was lost, or after 504: until the next transaction begins, it gets the
+    same response. A transaction without records cannot be committed (409 `invalid_txn_state`).
     """
     return await _end(engine, transactional_id, body, commit=True, timeout_ms=timeout_ms)
 
@@ -61,7 +62,7 @@ async def commit_transaction(
     ABORT,
     operation_id="abortTransaction",
     summary="Abort a transaction",
-    response_description="It is aborted: no reader of committed records ever sees its records.",
+    response_description="The transaction is aborted: readers of committed records never see its records.",
     responses=problems(*TRANSACTION),
     openapi_extra=_END_BODY,
 )
@@ -72,10 +73,10 @@ async def abort_transaction(
     body: _EndBody,
     timeout_ms: EndTimeout = END_TIMEOUT_MS_DEFAULT,
 ) -> TransactionDescription:
-    """The records of the transaction stay in the log, and readers of committed records skip them.
+    """Abort the transaction. Its records stay in the log, and readers of committed records skip them.
 
-    The answer has the `producer_id` and `producer_epoch` of the next transaction, as that of a commit, and the same
-    request may be sent again. An abort without records is a success: it shuts out those that are still on their way.
+    As for a commit, the response has the `producer_id` and `producer_epoch` of the next transaction, and the same
+    request may be sent again. An abort without records succeeds, and fences records that have not arrived yet.
     """
     return await _end(engine, transactional_id, body, commit=False, timeout_ms=timeout_ms)
 
@@ -99,16 +100,18 @@ async def list_transactions(
     engine: EngineOf,
     access: AccessOf,
     state: Annotated[
-        StateFilter, Query(description="Only transactions in this state; open: those that have not ended.")
+        StateFilter, Query(description="Only transactions in this state; open: all that have not ended.")
     ] = "open",
     start_after: Annotated[
-        str, Query(max_length=TRANSACTIONAL_ID_LENGTH_MAX, description="The last page's next_cursor.")
+        str, Query(max_length=TRANSACTIONAL_ID_LENGTH_MAX, description="next_cursor of the previous page.")
     ] = "",
-    limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Per page.")] = PAGE_SIZE_DEFAULT,
+    limit: Annotated[
+        int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Transactional ids per page.")
+    ] = PAGE_SIZE_DEFAULT,
 ) -> TransactionPage:
-    """Transactional ids, sorted, a page at a time: those with an open transaction unless another state is asked for.
+    """List one page of the transactional ids that the caller may describe, sorted.
 
-    Only those that the caller may describe.
+    Without `state` the list has only transactional ids with an open transaction.
     """
     page = await engine.transactions.page(
         STATES_OF[state],
@@ -129,7 +132,10 @@ async def list_transactions(
 )
 @needs(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
 async def get_transaction(transactional_id: TransactionalIdInPath, engine: EngineOf) -> TransactionDescription:
-    """The state of a transactional id, the partitions of its open transaction, and what those wait for."""
+    """Return the state of a transactional id and the partitions of its open transaction.
+
+    Each partition has the reason why its marker is not written yet, if the transaction is ending.
+    """
     found = engine.transactions.find(transactional_id)
     if found is None:
         detail = f"there is no transactional id {transactional_id!r}"
