@@ -41,6 +41,7 @@ FINISHED = (
     "app/openapi",
     "app/quotas",
     "app/routes",
+    "app/settings.py",
     "client/src/pyspark_rollway",
     "client/src/rollway/client",
     "client/src/rollway/spark",
