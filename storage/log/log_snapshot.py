@@ -258,7 +258,7 @@ class LogSnapshot:
         bound = self.high_watermark_metadata if isolation is _HIGH_WATERMARK else self.bound(isolation)
         if offset >= bound[0]:
             return FetchData((), offset, () if is_stable else None)
-        if self.damage or max_bytes < 0:
+        if self.damage or max_bytes < 0 or bound[1] < 0:
             return None
         segments = self.segments
         place = max(0, bisect_right(self.base_offsets, offset) - 1)

@@ -6,6 +6,7 @@ import os
 import random
 from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from storage.disk.file_system import LocalFile, LocalFileSystem
 from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
-from storage.offsets import Offset
+from storage.offsets import LogOffsetMetadata, Offset
 from storage.segment import batch_search
 from storage.segment.segment import Segment
 from tests.cases.logs import START_MS, CaseLog, batch_of, sized_batch
@@ -295,3 +296,15 @@ def test_a_transaction_that_was_aborted_in_a_later_segment_is_listed(log: CaseLo
     assert snapshot.read_cached(Offset(first), 1) is not None
     cached = snapshot.read_cached(Offset(first), 1, isolation=Isolation.LAST_STABLE)
     assert cached is None or cached.aborted == expected.aborted
+
+
+def test_a_bound_whose_place_is_not_known_is_left_to_the_general_way(log: CaseLog) -> None:
+    """Where the log cannot tell where the first open transaction begins, its offset alone ends what may be read."""
+    for segment in log.snapshot.segments:
+        segment.transactions.index.get()
+    snapshot = replace(log.snapshot, last_stable_metadata=LogOffsetMetadata(Offset(10)))
+    make_copies(snapshot)
+    assert snapshot.read(Offset(0), 1 << 20, isolation=Isolation.LAST_STABLE).slices == ()
+    assert snapshot.read_cached(Offset(0), 1 << 20, isolation=Isolation.LAST_STABLE) is None
+    assert snapshot.read_cached(Offset(10), 1 << 20, isolation=Isolation.LAST_STABLE) == FetchData((), Offset(10), ())
+    assert snapshot.read_cached(Offset(0), 1 << 20) is not None
