@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The way of plain requests over a connection, in C: from the received bytes to the answer in the kernel.
+"""The way of plain requests over a connection, in C: from the received bytes to the answer in the kernel, or in the
+transport where that speaks TLS.
 
 It stands before ``PlainRequests.data_received``, its twin, and does what that would do for requests that came whole, whose
 heads are plain (``_plain_heads.pyx``), and whose target was resolved before. A target without a ``quick`` answer has a handler
@@ -148,12 +149,14 @@ cdef class CompiledRequests:
         begin(self, transport)
         # Whoever wants a line for each request has another way, and nobody listens to who was turned away.
         if not (self.access_log or self._deaf):
+            if self.hot.is_bare:
+                # Under TLS all bytes go through the transport, which encrypts them.
+                self.bare_wire, self.descriptor = self.wire, self.wire.descriptor
             self.tier, self.turns, self.keep_alive_seconds = self.hot, self.transfers, self.timeout_keep_alive
-            self.bare_wire, self.numbers, self.unsent_bytes_each = self.wire, self.hot.numbers, self.unsent_bytes_max
+            self.numbers, self.unsent_bytes_each = self.hot.numbers, self.unsent_bytes_max
             self.targets, self.checks_access = self.hot.targets, self.hot.checks_access
             self.header_bytes_max, self.header_count_max = self.limits.header_bytes_max, self.limits.header_count_max
             self.hosts = self.limits.hosts
-            self.descriptor = self.wire.descriptor
 
     cdef bint answers_to(self, const char* data, Head* head) except -1:
         """Whether the service answers to the name in Host; see ``allowed_hosts.HostRule.allows``."""
@@ -171,7 +174,7 @@ cdef class CompiledRequests:
         if self.ticket is not None or self._stash:
             self._keep(data)
             return None
-        if self.descriptor >= 0 and type(data) is bytes and self.may_answer():
+        if self.tier is not None and type(data) is bytes and self.may_answer():
             data = self.answer_plain(data)
             if data is None:
                 return None
@@ -278,7 +281,7 @@ cdef class CompiledRequests:
         """
         cdef bytes room
         cdef ssize_t more
-        if size > WHOLE_BYTES_MAX or size - begun_bytes < SLICED_MIN:
+        if self.descriptor < 0 or size > WHOLE_BYTES_MAX or size - begun_bytes < SLICED_MIN:
             return None
         room = PyBytes_FromStringAndSize(NULL, size)
         more = recv(self.descriptor, PyBytes_AS_STRING(room) + begun_bytes, size - begun_bytes, MSG_DONTWAIT)
@@ -386,7 +389,7 @@ cdef class CompiledRequests:
                 first, PyUnicode_AsUTF8(request_id), PyUnicode_GET_LENGTH(request_id), self.server_state.default_headers, content
             )
         size = PyBytes_GET_SIZE(whole)
-        is_free = not transport.get_write_buffer_size() and not transport.is_closing()
+        is_free = self.descriptor >= 0 and not transport.get_write_buffer_size() and not transport.is_closing()
         if not parts:
             if is_free:
                 sent = send(self.descriptor, PyBytes_AS_STRING(whole), size, MSG_DONTWAIT | MSG_NOSIGNAL)

@@ -67,5 +67,4 @@ def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[async
 def _bases(hot: HotTier | None) -> tuple[type[asyncio.Protocol], ...]:
     if hot is None or plain_heads is None:
         return (EdgeProtocol,)
-    # The way in C sends past the transport.
-    return (compiled.CompiledRequests, PlainRequests) if compiled is not None and hot.is_bare else (PlainRequests,)
+    return (PlainRequests,) if compiled is None else (compiled.CompiledRequests, PlainRequests)

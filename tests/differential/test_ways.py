@@ -14,7 +14,7 @@ import pytest
 from app.fast_path import plain_requests
 from app.server import connections
 from tests.differential.streams import Stream, stream
-from tests.differential.ways import Stand
+from tests.differential.ways import THROUGH_TRANSPORT, Stand
 
 STREAMS = int(os.environ.get("FUZZ_STREAMS", "100000"))
 SEED = int(os.environ.get("FUZZ_SEED", "0"))
@@ -27,7 +27,9 @@ async def _differences(stand: Stand, seeds: range) -> list[tuple[int, Stream, di
     found = []
     for seed in seeds:
         each = stream(seed)
-        answers = {way: await stand.run(way, each.pieces, ends=each.ends) for way in stand.ways}
+        # It differs from "compiled" in the last step alone: some of the streams are enough.
+        ways = [way for way in stand.ways if way != THROUGH_TRANSPORT or seed % 8 == 0]
+        answers = {way: await stand.run(way, each.pieces, ends=each.ends) for way in ways}
         if any(answered != answers["httptools"] for answered in answers.values()):
             found.append((seed, each, answers))
     return found
@@ -99,7 +101,7 @@ def test_a_defective_parser_is_found(name: str, monkeypatch: pytest.MonkeyPatch)
     async def run() -> None:
         monkeypatch.setattr(plain_requests, "plain_heads", _DefectiveParser(DEFECTS[name]))
         with Stand(asyncio.get_running_loop()) as stand:
-            del stand.ways["compiled"]
+            del stand.ways["compiled"], stand.ways[THROUGH_TRANSPORT]
             for seed in range(0, 20_000, 100):
                 if await _differences(stand, range(seed, seed + 100)):
                     return

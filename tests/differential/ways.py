@@ -24,6 +24,7 @@ from tests.differential.streams import FAIL, JOIN, LEAVE, QUICK, SERVE, WAIT
 HEADER_BYTES_MAX = 4096
 HEADER_COUNT_MAX = 20
 BODY_BYTES_MAX = 400
+THROUGH_TRANSPORT = "compiled, through the transport"
 _VARYING = re.compile(rb"(?<![^&])offset=(0|[1-9][0-9]{0,17})(?![^&])")
 
 
@@ -212,7 +213,9 @@ class _Transport(asyncio.Transport):
 
 
 class Stand:
-    """Ways to take a stream: httptools alone, the parser of plain heads in Python's connection, and in C's."""
+    """Ways to take a stream: httptools alone, the parser of plain heads in Python's connection, and in C's, which sends
+    to the socket itself or, as under TLS, through the transport.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -233,6 +236,9 @@ class Stand:
         self.ways: dict[str, type[Any]] = {"httptools": connections.protocol_class(settings)}
         if connections.compiled is not None:
             self.ways["compiled"] = bound
+            through_transport = EchoTier(loop)
+            through_transport.is_bare = False
+            self.ways[THROUGH_TRANSPORT] = connections.protocol_class(settings, cast("Any", through_transport))
             members = {name: getattr(bound, name) for name in _BOUND}
             self.ways["Python"] = type("BoundPlainRequests", (connections.PlainRequests,), members)
         # One pair of sockets for all: what a connection leaves in it is read before the next one begins.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
+import math
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +16,15 @@ import pytest
 from app.fast_path.tier import Tier
 from app.http.transfer.wire import NotBareError
 from app.server import connections
+from tests.http.test_plain_requests import batch, get, group_sizes, offset_of, one_turn, post, trust_the_disk
 from tests.http.whole_service import Conversation, Told
 from tests.support.access import Authority, make_keys
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer
 
 NAME = "Certificate:CN=orders,O=Acme"
+CROWD_COUNT = 8
+WARM_UP_COUNT = 6
 
 
 class Secured(NamedTuple):
@@ -95,3 +101,93 @@ def test_a_tier_that_takes_tls_for_bare_tcp_sends_nothing_bare(
         Conversation(lambda: Connection(server.port, tls=context), tmp_path / "data").hold()
     raised = {type(record.exc_info[1]) for record in caplog.records if record.exc_info}
     assert raised == {NotBareError}
+
+
+class Crowd(NamedTuple):
+    """A service that speaks TLS, and clients whose batches it writes together."""
+
+    server: ThreadedServer
+    topic: str
+    connections: list[Connection]
+
+    def offsets(self) -> list[int]:
+        """The base offset that each client is answered."""
+        return [offset_of(connection.read_answer()) for connection in self.connections]
+
+
+@pytest.fixture(params=["interval", "group"])
+def crowd(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crowd]:
+    """By the topic's ``flush.policy``; the topic has its name."""
+    if connections.compiled is None:
+        pytest.skip("not compiled here")
+    # However busy this machine is: behind a slow write batches are written one by one, by a thread.
+    monkeypatch.setattr("app.engine_local.partitions.partition_writer.STALL_SECONDS", math.inf)
+    topic, authority = request.param, Authority(tmp_path)
+    certificate, key = authority.issue("server")
+    context = ssl.create_default_context(cafile=str(authority.file))
+    config = json.dumps({"partitions": 1, "config": {"flush.policy": topic}}).encode()
+    create = f"PUT /v1/topics/{topic} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(ThreadedServer(tmp_path / "data", tls_certificate=certificate, tls_key=key))
+        opened = [stack.enter_context(Connection(server.port, tls=context)) for _ in range(CROWD_COUNT)]
+        opened[0].send(create.encode() + b"Content-Length: %d\r\n\r\n" % len(config) + config)
+        assert opened[0].read_answer().status == 201
+        trust_the_disk(server)
+        crowd = Crowd(server, topic, opened)
+        for _ in range(WARM_UP_COUNT):
+            with one_turn(server):
+                for connection in opened:
+                    connection.send(post(topic, batch(b"first")))
+            crowd.offsets()
+        yield crowd
+
+
+def test_batches_of_one_turn_are_one_write_under_tls(crowd: Crowd) -> None:
+    requests, groups = group_sizes(crowd.server)
+    with one_turn(crowd.server):
+        for connection in crowd.connections:
+            connection.send(post(crowd.topic, batch(b"together")))
+    first = 2 * CROWD_COUNT * WARM_UP_COUNT
+    assert sorted(crowd.offsets()) == list(range(first, first + 2 * CROWD_COUNT, 2))
+    written, made = group_sizes(crowd.server)
+    assert written - requests == CROWD_COUNT
+    assert made - groups <= 2
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_what_comes_behind_a_batch_is_answered_in_order_under_tls(crowd: Crowd, in_pieces: bool) -> None:
+    topic, first = crowd.topic, crowd.connections[0]
+    large = post(topic, batch(b"z" * 100_000, 1))
+    row = [
+        post(topic, batch(b"x")),
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n",
+        post(topic, batch(b"y", 1)),
+        large[:50_000],
+        large[50_000:],
+        get(topic, "offset=0"),
+    ]
+    with one_turn(crowd.server):
+        for connection in crowd.connections[1:]:
+            connection.send(post(topic, batch(b"w")))
+        for each in row if in_pieces else [b"".join(row)]:
+            first.send(each)
+    answers = [first.read_answer() for _ in range(5)]
+    assert [answer.status for answer in answers] == [200] * 5
+    x, y, z = (offset_of(answers[place]) for place in (0, 2, 3))
+    assert x < y < z
+    for connection in crowd.connections[1:]:
+        assert connection.read_answer().status == 200
+    log = crowd.server.service.parts.engine.partition(topic, 0)
+    assert log.snapshot.high_watermark == 2 * CROWD_COUNT * (WARM_UP_COUNT + 1) + 2
+
+
+def test_clients_that_leave_under_tls_take_nothing_from_the_others(crowd: Crowd) -> None:
+    with one_turn(crowd.server):
+        for connection in crowd.connections:
+            connection.send(post(crowd.topic, batch(b"kept")))
+        for connection in crowd.connections[::2]:
+            connection.socket.close()
+    left = [offset_of(connection.read_answer()) for connection in crowd.connections[1::2]]
+    assert len(set(left)) == CROWD_COUNT // 2
+    log = crowd.server.service.parts.engine.partition(crowd.topic, 0)
+    assert log.snapshot.log_end_offset >= 2 * (CROWD_COUNT * WARM_UP_COUNT + CROWD_COUNT // 2)
