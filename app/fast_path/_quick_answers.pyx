@@ -116,13 +116,13 @@ cdef inline char* put_signed(char* at, int64_t number) noexcept:
 
 
 cdef class QuickFetch:
-    """Batches of one partition from a place on, up to the high watermark; none, if there are none and nobody waits."""
+    """Batches of one partition from a place on, as far as their readers may see; none, if there are none and no wait."""
 
     cdef object parts, topic_name, topic_id, read, head_of
     cdef dict topics, fetched_bytes
     cdef Py_ssize_t partition
     cdef object place
-    cdef bint waits
+    cdef bint waits, is_stable
     cdef int64_t max_bytes, content_bytes_max
     # What the head of an answer begins with while the log has these limits, and what stands around its own numbers.
     cdef object limits
@@ -134,7 +134,7 @@ cdef class QuickFetch:
         topic,
         Py_ssize_t partition,
         place,
-        bint waits,
+        bint waits, bint is_stable,
         int64_t max_bytes,
         int64_t content_bytes_max,
         head_of,
@@ -142,12 +142,13 @@ cdef class QuickFetch:
     ):
         """``place`` is an offset, earliest or latest; another offset may come with each request.
 
+        Reads end at the high watermark, or with ``is_stable`` at the last stable offset.
         ``head_of`` makes what heads begin with of a log's limits; ``range_format`` has next offset and length.
         """
         self.parts, self.topics, self.read = parts, parts.engine.manager.topics, batch_search.search.read
         self.topic_name, self.topic_id, self.partition = topic.name, topic.topic_id, partition
         self.place, self.waits, self.max_bytes, self.content_bytes_max = place, waits, max_bytes, content_bytes_max
-        self.head_of = head_of
+        self.is_stable, self.head_of = is_stable, head_of
         self.before_next, self.before_size, self.behind = range_format.split(b"%d")
         self.fetched_bytes = parts.metrics.fetched_bytes.values
 
@@ -162,11 +163,12 @@ cdef class QuickFetch:
             return None
         snapshot = (<tuple>partitions)[self.partition].snapshot
         start = self.place if number is None else number
+        end = snapshot.last_stable_offset if self.is_stable else snapshot.high_watermark
         if type(start) is str:
-            start = snapshot.high_watermark if start == "latest" else snapshot.log_start_offset
-        found = self.read(snapshot, start, self.max_bytes, self.content_bytes_max)
+            start = end if start == "latest" else snapshot.log_start_offset
+        found = self.read(snapshot, start, self.max_bytes, self.content_bytes_max, self.is_stable)
         if found is None:
-            if self.waits or start != snapshot.high_watermark:
+            if self.waits or start != end:
                 return None
             self.fetched_bytes["raw"] = self.fetched_bytes.get("raw", 0)
             limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)

@@ -93,13 +93,14 @@ def _find_short_way(parts: Parts, request: HotRequest, topic: Topic) -> None:
     max_bytes, isolation = min(asked.max_bytes, parts.settings.fetch_bytes_max), ISOLATIONS[asked.isolation]
     if isinstance(asked.offset, int):
         target.memo = _ShortWay(topic, asked, max_bytes, _RANGES[target.media_type])
-    if quick_answers is not None and batch_search.search is not None and isolation is Isolation.HIGH_WATERMARK:
+    if quick_answers is not None and batch_search.search is not None:
         quick = quick_answers.QuickFetch(
             parts,
             topic,
             target.partition,
             asked.offset,
             bool(asked.wait_ms),
+            isolation is Isolation.LAST_STABLE,
             max_bytes,
             CONTENT_BYTES_MAX,
             functools.partial(_head_of, isolation=isolation),

@@ -245,25 +245,23 @@ class LogSnapshot:
         Raises:
             OffsetOutOfRangeError: as ``read``.
         """
+        is_stable = isolation is _LAST_STABLE
         way = batch_search.search
-        if way is not None and isolation is _HIGH_WATERMARK and min_one:
-            found = way.read(self, offset, max_bytes, content_bytes_max)
+        if way is not None and min_one and (is_stable or isolation is _HIGH_WATERMARK):
+            found = way.read(self, offset, max_bytes, content_bytes_max, is_stable)
             if found is not None:
                 file, position, size_bytes, next_offset, content, is_cached, _limits = found
                 piece = _new_tuple(FileSlice, (file, position, size_bytes, content, is_cached))
-                return _new_tuple(FetchData, ((piece,), next_offset, None))
+                return _new_tuple(FetchData, ((piece,), next_offset, () if is_stable else None))
         if not self.log_start_offset <= offset <= self.log_end_offset:
             self._check_range(offset)
-        is_stable = isolation is _LAST_STABLE
         bound = self.high_watermark_metadata if isolation is _HIGH_WATERMARK else self.bound(isolation)
         if offset >= bound[0]:
             return FetchData((), offset, () if is_stable else None)
-        if self.damage or max_bytes < 0 or bound[1] < 0:
+        if self.damage or max_bytes < 0 or bound[1] < 0 or (is_stable and not self.has_none_aborted(offset)):
             return None
         segments = self.segments
         place = max(0, bisect_right(self.base_offsets, offset) - 1)
-        if is_stable and not _have_no_aborted(segments[place:]):
-            return None
         slices: list[FileSlice] = []
         next_offset = offset
         remaining = max_bytes
@@ -300,6 +298,16 @@ class LogSnapshot:
             if first is not None:
                 for batch in segment.walk(first.position, limit):
                     yield batch.header
+
+    def has_none_aborted(self, offset: Offset) -> bool:
+        """Return whether memory tells that no transaction with records at or above ``offset`` was aborted.
+
+        Each segment from the one with ``offset`` on counts: a marker may be in a later segment than its records.
+        """
+        segments = self.segments[max(0, bisect_right(self.base_offsets, offset) - 1) :]
+        return len(segments) <= _ASKED_SEGMENTS_MAX and all(
+            segment.transactions.are_known_to_be_none for segment in segments
+        )
 
     def aborted_between(self, offset: Offset, end: Offset) -> tuple[AbortedTransaction, ...]:
         """Return the aborted transactions that overlap ``[offset, end)``, up to the last stable offset."""
@@ -474,13 +482,3 @@ class LogSnapshot:
             raise CorruptionError(
                 f"offsets {damaged.start} to {damaged.end} are damaged on disk; offsets below and above can be read"
             )
-
-
-def _have_no_aborted(segments: Sequence[Segment]) -> bool:
-    """Return whether these segments are known to have no aborted transactions.
-
-    Pass all segments from the first read: a marker may be in a later segment than its records.
-    """
-    return len(segments) <= _ASKED_SEGMENTS_MAX and all(
-        segment.transactions.are_known_to_be_none for segment in segments
-    )

@@ -443,21 +443,20 @@ def find(
     return found.position, found.size_bytes, found.next_offset, content, bool(found.is_cached)
 
 
-
-
 cdef class SnapshotFacts:
     """What is looked at of a ``LogSnapshot`` by every read, where it costs nothing to look."""
 
-    cdef int64_t log_start_offset, high_watermark, bound_base, bound_position
+    # ``bounds``: the high watermark and the last stable offset, each as a ``LogOffsetMetadata``.
+    cdef int64_t log_start_offset, bounds[2][3]
     cdef bint is_damaged
     cdef tuple bases, segments, limits
 
     def __cinit__(self, snapshot):
-        bound = snapshot.high_watermark_metadata
         self.bases, self.segments, self.is_damaged = snapshot.base_offsets, snapshot.segments, bool(snapshot.damage)
-        self.log_start_offset, self.high_watermark = snapshot.log_start_offset, bound[0]
-        self.bound_base, self.bound_position = bound[1], bound[2]
-        self.limits = (snapshot.log_start_offset, bound[0], snapshot.last_stable_offset)
+        self.log_start_offset = snapshot.log_start_offset
+        for is_stable, bound in enumerate((snapshot.high_watermark_metadata, snapshot.last_stable_metadata)):
+            self.bounds[is_stable][0], self.bounds[is_stable][1], self.bounds[is_stable][2] = bound
+        self.limits = (snapshot.log_start_offset, self.bounds[0][0], self.bounds[1][0])
 
 
 cdef class SegmentFacts:
@@ -473,25 +472,27 @@ cdef class SegmentFacts:
         self.has_gaps, self.interval_bytes = way._has_gaps, way._interval_bytes
 
 
-def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max):
-    """``LogSnapshot.read_cached`` up to the high watermark, where it is one slice of one segment, with a batch or more.
+def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max, bint is_stable=False):
+    """``LogSnapshot.read_cached`` where it is one slice of one segment, with a batch or more, and nothing was aborted.
 
+    It ends at the high watermark, or with ``is_stable`` at the last stable offset.
     File, position, length, next offset, content, whether it is in memory, and the limits of the log: its start, high
     watermark and last stable offset, the same tuple each time. ``None`` leaves it to that.
     """
     cdef SnapshotFacts facts
+    cdef int64_t* bound
     cdef SegmentFacts segment
     cdef Py_ssize_t low = 0, place, middle
     cdef Entries entries
-    cdef bint is_on_bound
     cdef Question asked
     cdef Found found
-    remembered = snapshot.facts
-    if remembered is None:
-        remembered = snapshot.facts = SnapshotFacts(snapshot)
-    facts = remembered
-    place = len(facts.bases) - 1
-    if facts.is_damaged or max_bytes < 0 or not facts.log_start_offset <= offset < facts.high_watermark:
+    facts = snapshot.facts
+    if facts is None:
+        facts = snapshot.facts = SnapshotFacts(snapshot)
+    bound, place = facts.bounds[is_stable], len(facts.bases) - 1
+    if facts.is_damaged or max_bytes < 0 or not facts.log_start_offset <= offset < bound[0] or bound[1] < 0 or (
+        is_stable and not snapshot.has_none_aborted(offset)
+    ):
         return None
     # Most often it is the last.
     if offset < <int64_t>facts.bases[place]:
@@ -507,18 +508,17 @@ def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max)
     way = facts.segments[place]._search
     if way is None:
         return None
-    remembered = way.facts
-    if remembered is None:
-        remembered = way.facts = SegmentFacts(way)
-    segment = remembered
+    segment = way.facts
+    if segment is None:
+        segment = way.facts = SegmentFacts(way)
     log = segment.log
     file = log._file
     if type(file) is not LocalFile or log.holes:
         return None
     table = segment.copies.get(segment.key)
     asked.segment_base = facts.bases[place]
-    is_on_bound = asked.segment_base == facts.bound_base
-    asked.limit = facts.bound_position if is_on_bound else <int64_t>log.size_bytes
+    cdef bint is_on_bound = asked.segment_base == bound[1]
+    asked.limit = bound[2] if is_on_bound else <int64_t>log.size_bytes
     asked.descriptor, asked.has_gaps, asked.interval_bytes = file._descriptor, segment.has_gaps, segment.interval_bytes
     asked.slot, asked.offset, asked.max_bytes, asked.min_one = -1, offset, max_bytes, True
     asked.content_bytes_max = content_bytes_max

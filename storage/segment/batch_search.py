@@ -89,9 +89,9 @@ class CompiledSearch(Protocol):
         """What a ``SegmentRead`` has; ``None`` leaves it to the way in Python."""
 
     def read(
-        self, snapshot: object, offset: int, max_bytes: int, content_bytes_max: int
+        self, snapshot: object, offset: int, max_bytes: int, content_bytes_max: int, is_stable: bool = False
     ) -> tuple[File, int, int, int, memoryview | None, bool, tuple[int, int, int]] | None:
-        """What ``LogSnapshot.read_cached`` finds up to the high watermark, where it is one slice of one segment.
+        """What ``LogSnapshot.read_cached`` finds, where it is one slice of one segment and nothing was aborted.
 
         File, position, length, next offset, content, whether it is in memory, and log start, high watermark and last
         stable offset, the same tuple for each read of a snapshot; ``None`` leaves it to that.
