@@ -18,8 +18,7 @@ import weakref
 from app.fast_path._plain_requests import Ticket
 from app.http.connection.hot import HotAnswer
 from storage.segment import batch_search
-from storage.log._plain_append import append
-from storage.batches.batch_validation import find_plain_batch
+from storage.log._plain_append import append, is_plain_batch
 from storage.disk.clock import SystemClock
 from storage.errors import StorageError
 from storage.log.log_snapshot import FileSlice
@@ -241,8 +240,7 @@ cdef class AppendTurn:
     def __init__(self, parts, writer, double stall_seconds, bytes begun, bytes result_format, wait_on):
         """``result_format`` has partition, base offset, last offset, count, append time, log start, durable offset.
 
-        ``wait_on`` makes what an exchange waits for of what ``PartitionWriter.pending_of`` gives, of a request's options and
-        of the milliseconds that it has waited.
+        ``wait_on`` makes the ``HotWait`` of a written append, of its request's options and of the milliseconds waited.
         """
         metrics = parts.metrics
         self.parts, self.clock, self.loop = parts, parts.engine.manager.clock, writer._loop
@@ -258,7 +256,7 @@ cdef class AppendTurn:
         self.put_off_seconds_max = 0.0002
 
     cdef list append(self, writer, log, list bodies, int64_t size_bytes, config):
-        """As ``PartitionWriter.append_alone``, several of them; ``None`` leaves all as if nobody had asked."""
+        """Write and publish batches here and now, if the writer is idle; ``None``, and nothing is changed, otherwise."""
         cdef double began, seconds
         cdef list results
         if (
@@ -296,7 +294,7 @@ cdef class AppendTurn:
         return <int64_t>time.tv_sec * 1000 + time.tv_nsec // 1_000_000
 
     cdef object answer(self, result, int64_t size_bytes, int64_t durable_offset):
-        """As ``_plain_answer`` in ``produce``."""
+        """As ``produce`` makes it of a ``ProduceResultDocument``."""
         cdef char room[ANSWER_BYTES_MAX]
         cdef int64_t numbers[7]
         cdef char* at = room
@@ -410,7 +408,7 @@ cdef class AppendTurn:
             now_ms = self.now_ms()
             for ticket in tickets:
                 # Those that are not plain have never been on their way.
-                if ticket.answer is None and find_plain_batch(ticket.body, config, now_ms) is not None:
+                if ticket.answer is None and is_plain_batch(ticket.body, config, now_ms):
                     ticket.answer = error
         return 0
 
@@ -455,7 +453,7 @@ cdef class FsyncWait:
         for ticket, _ in self.waiting:
             size_bytes += len(ticket.body)
             is_patient = is_patient and <int64_t>ticket.options.timeout_ms > 2000 * EXCHANGED_AFTER_SECONDS
-        pending = writer.await_fsync(size_bytes, self.waiting[0][1])
+        pending = writer.fsync_written(size_bytes, self.waiting[0][1])
         pending.call_when_fsynced(self.over)
         self.timer = self.turn.loop.call_later(EXCHANGED_AFTER_SECONDS, self.end)
         for ticket, _ in self.waiting:
@@ -488,7 +486,7 @@ cdef class FsyncWait:
         self.waiting = []
         waited_ms = int(1000 * (elapsed() - self.began))
         for ticket, result in waiting:
-            pending = self.writer.pending_of(len(ticket.body), result)
+            pending = self.writer.written_append(len(ticket.body), result)
             self.exchanged.append(pending)
             ticket.answer = self.turn.wait_on(pending, ticket.options, waited_ms)
         settle(self.turn.loop, [ticket for ticket, _ in waiting])

@@ -45,72 +45,8 @@ _STATUS = make_head(200)
 _NONE_ABORTED = b"aborted-transactions: \r\n"
 
 
-class _ShortWay:
-    """What was found for a head that asks for all from an offset on, and holds while the topic is this one.
-
-    A connection keeps it for as long as it lives, so it holds no log and no snapshot: their files would stay open.
-    """
-
-    __slots__ = ("head", "isolation", "limits", "max_bytes", "offset", "range_format", "topic_id")
-
-    def __init__(self, topic: Topic, asked: Any, max_bytes: int, range_format: bytes) -> None:
-        self.topic_id = topic.topic_id
-        self.range_format = range_format
-        self.isolation = ISOLATIONS[asked.isolation]
-        self.max_bytes = max_bytes
-        self.offset = asked.offset
-        # What the head of an answer begins with, while the log has these limits.
-        self.limits: _Limits | None = None
-        self.head = b""
-
-
 def fetch_batches(parts: Parts, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
     """Answer, or leave to the route what it alone can tell: errors, waits, quotas, other starts than an offset."""
-    target = request.target
-    way: _ShortWay | None = target.memo
-    topic = parts.engine.manager.topics.get(target.topic)
-    if way is None or topic is None or topic.topic_id != way.topic_id or parts.quotas.table.has_any:
-        return _fetch(parts, request)
-    snapshot = topic.partitions[target.partition].snapshot
-    start: Any = way.offset if request.head.number is None else request.head.number
-    isolation = way.isolation
-    if not snapshot.log_start_offset <= start < snapshot.bound(isolation)[0]:
-        return _fetch(parts, request)
-    data = snapshot.read_cached(start, way.max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
-    if data is None:
-        return _fetch(parts, request)
-    limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
-    if limits != way.limits:
-        way.limits, way.head = limits, _head_of(limits, isolation)
-    return _plain_answer(parts, way.head, way.range_format, data)
-
-
-def _find_short_way(parts: Parts, request: HotRequest, topic: Topic) -> None:
-    """Remember the short way of requests with this head, if they may take one."""
-    target, asked = request.target, request.target.parameters
-    if asked.end_offset is not None or asked.max_records is not None:
-        return
-    max_bytes, isolation = min(asked.max_bytes, parts.settings.fetch_bytes_max), ISOLATIONS[asked.isolation]
-    if isinstance(asked.offset, int):
-        target.memo = _ShortWay(topic, asked, max_bytes, _RANGES[target.media_type])
-    if quick_answers is not None and batch_search.search is not None:
-        quick = quick_answers.QuickFetch(
-            parts,
-            topic,
-            target.partition,
-            asked.offset,
-            bool(asked.wait_ms),
-            isolation is Isolation.LAST_STABLE,
-            max_bytes,
-            CONTENT_BYTES_MAX,
-            functools.partial(_head_of, isolation=isolation),
-            _RANGES[target.media_type],
-        )
-        request.quick = quick.answer
-
-
-def _fetch(parts: Parts, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
-    """The general way."""
     asked = request.target.parameters
     place = asked.offset
     if (
@@ -143,11 +79,40 @@ def _fetch(parts: Parts, request: HotRequest) -> HotAnswer | Coroutine[Any, Any,
     if asked.end_offset is None and (asked.max_records is None or start + asked.max_records >= bound):
         data = snapshot.read_cached(start, max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
         if data is not None:
-            _find_short_way(parts, request, topic)
+            _offer_compiled(parts, request, topic, max_bytes)
             limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
             return _plain_answer(parts, _head_of(limits, isolation), _RANGES[request.target.media_type], data)
     wanted = asked.request(parts.settings.fetch_bytes_max)
     return _read_in_thread(parts, log, snapshot, request, wanted, start)
+
+
+def _offer_compiled(parts: Parts, request: HotRequest, topic: Topic, max_bytes: int) -> None:
+    """Let the next requests for this target be answered in C, if they ask for all from an offset on."""
+    target, asked = request.target, request.target.parameters
+    isolation = ISOLATIONS[asked.isolation]
+    if (
+        quick_answers is None
+        or batch_search.search is None
+        or target.memo == topic.topic_id
+        or asked.end_offset is not None
+        or asked.max_records is not None
+    ):
+        return
+    # What is offered holds no log and no snapshot, whose files would stay open.
+    target.memo = topic.topic_id
+    quick = quick_answers.QuickFetch(
+        parts,
+        topic,
+        target.partition,
+        asked.offset,
+        bool(asked.wait_ms),
+        isolation is Isolation.LAST_STABLE,
+        max_bytes,
+        CONTENT_BYTES_MAX,
+        functools.partial(_head_of, isolation=isolation),
+        _RANGES[target.media_type],
+    )
+    request.quick = quick.answer
 
 
 def _head_of(limits: _Limits, isolation: Isolation) -> bytes:

@@ -7,11 +7,10 @@ what happens later, is answered by the application as well, from the error.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from app.engine_local.partitions.partition_writer import STALL_SECONDS, PartitionWriter
+from app.engine_local.partitions.partition_writer import STALL_SECONDS
 from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.partitions.produce_waiters import ProduceOptions, timed_out
 from app.engine_local.partitions.unanswered import count_when_written
@@ -28,19 +27,20 @@ from app.record_json.translate import encode_document
 from app.service.parts import Parts
 from rollway.records import RecordFormatError
 from rollway.records.compiled import load
-from storage.batches.batch_validation import ValidBatch, find_plain_batch, validate_batches
+from storage.batches.batch_validation import ValidBatch, validate_batches
+from storage.config import TopicConfig
 from storage.errors import StorageError
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
-from storage.manager.topic_registry import INTERNAL_TOPICS, Topic
+from storage.manager.topic_registry import INTERNAL_TOPICS
 from storage.offsets import Offset
 from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
 
 plain_append = load("storage.log._plain_append")
 quick_answers = load("app.fast_path._quick_answers")
-"""What answers known requests in C, or ``None``."""
+"""The compiled handlers of plain requests, or ``None``; see ``_quick_answers.pyx``."""
 
 _JSON_HEAD = make_head(200, [("Content-Type", "application/json"), ("Vary", "Accept-Encoding")]) + b"content-length: "
-# As ``result_document`` is written, for what is no duplicate and was asked for too often by nobody.
+# As ``result_document`` is written, for an append that is no duplicate and is not throttled.
 _RESULT = (
     b'{"partition":%d,"base_offset":%d,"last_offset":%d,"record_count":%d,"log_append_time":%d,"log_start_offset":%d,'
     b'"durable_offset":%d,"duplicate":false,"throttle_time_ms":0}'
@@ -50,83 +50,19 @@ LARGE_BODY_BYTES_MAX = 64 * 1024 * 1024
 """Larger bodies are collected and written beside the loop."""
 # Larger bodies are checked in a thread: this much takes some 0.2 ms.
 _LOOP_BYTES_MAX = 1280 * 1024
-# Of larger ones the write is most.
-_QUICK_BYTES_MAX = 256 * 1024
-
-
-class _ShortWay:
-    """What was found for a head whose batches may be appended at once, and holds while the topic is this one.
-
-    ``fsync`` are the options of those that are answered once an fsync covers them; others are answered at once. A
-    connection keeps it for as long as it lives, so it holds no log: the files of a deleted one would stay open.
-    """
-
-    __slots__ = ("config", "fsync", "topic_id", "writer")
-
-    def __init__(self, topic: Topic, writer: PartitionWriter, fsync: ProduceOptions | None) -> None:
-        self.topic_id = topic.topic_id
-        self.config = writer.log.config
-        self.writer = weakref.ref(writer)
-        self.fsync = fsync
 
 
 def produce_batches(parts: Parts, request: HotRequest) -> Outcome | None:
-    """As ``produceRecordBatches``."""
-    target, body = request.target, request.body
-    way: _ShortWay | None = target.memo.way if target.memo is not None else None
-    if way is None or parts.quotas.table.has_any or len(body) > _LOOP_BYTES_MAX:
-        return _produce(parts, request, None)
-    topic, writer = parts.engine.manager.topics.get(target.topic), way.writer()
-    if topic is None or topic.topic_id != way.topic_id or writer is None or writer.log.config is not way.config:
-        target.memo.way = None
-        return _produce(parts, request, None)
-    batch = find_plain_batch(body, way.config, parts.engine.now_ms())
-    if batch is None:
-        return _produce(parts, request, batch)
-    if way.fsync is not None:
-        pending = writer.append_alone_and_flush(batch)
-        return _produce(parts, request, batch) if pending is None else _wait_for_fsync(parts, pending, way.fsync)
-    result = writer.append_alone(batch)
-    if result is None:
-        return _produce(parts, request, batch)
-    return _plain_answer(parts, writer.log, batch.size_bytes, result)
-
-
-def _plain_answer(parts: Parts, log: PartitionLog, size_bytes: int, result: AppendResult) -> HotAnswer:
-    parts.engine.appends.count_produced(result, size_bytes)
-    base_offset, last_offset, record_count, log_append_time, log_start_offset, _ = result
-    numbers = (log.name.partition, base_offset, last_offset, record_count, log_append_time, log_start_offset)
-    document = _RESULT % (*numbers, log.recovery_point)
-    return HotAnswer(_JSON_HEAD + b"%d\r\n" % len(document), document)
-
-
-def _wait_for_fsync(parts: Parts, pending: PendingAppend, options: ProduceOptions, waited_ms: int = 0) -> HotWait:
-    """The answer comes with the fsync; some of the wait may be over."""
-
-    def answer() -> HotAnswer:
-        return _plain_answer(parts, pending.log, pending.size_bytes, pending.outcome())
-
-    def expired() -> HotAnswer:
-        count_when_written(parts.engine.appends, pending)
-        raise timed_out(options, pending.result)
-
-    return HotWait(pending.call_when_fsynced, answer, max(0, options.timeout_ms - waited_ms), expired)
-
-
-def _produce(parts: Parts, request: HotRequest, checked: ValidBatch | None) -> Outcome | None:
-    """The general way; with the one batch of the body, if that is all and it has been ``checked``."""
-    target = request.target
+    """Answer as ``produceRecordBatches`` does."""
+    target, body, quotas = request.target, request.body, parts.quotas
     options = options_of(request)
-    body = request.body
-    quotas = parts.quotas
     if not body or (quotas.table.has_any and quotas.is_muted(QuotaKind.PRODUCE, request.client)):
         return None
     try:
         log = parts.engine.partition(target.topic, target.partition)
-        if checked is None and (len(body) > _LOOP_BYTES_MAX or needs_codec(body, log.config)):
+        if len(body) > _LOOP_BYTES_MAX or needs_codec(body, log.config):
             return _produce_in_thread(parts, log, request, options)
-        batches = [checked] if checked is not None else validate_batches(body, log.config, parts.engine.now_ms())
-        _find_short_way(parts, request, log, options)
+        batches = validate_batches(body, log.config, parts.engine.now_ms())
     except (StorageError, RecordFormatError):
         return None
     for batch in batches:
@@ -137,50 +73,58 @@ def _produce(parts: Parts, request: HotRequest, checked: ValidBatch | None) -> O
             return None
         if batch.header.is_transactional:
             return _produce_enlisted(parts, log, request, options, batches)
-    return append_batches(parts, log, request, batches, options, len(body))
+    outcome = append_batches(parts, log, request, batches, options, len(body))
+    if outcome is not None:
+        _offer_compiled(parts, request, log, options)
+    return outcome
 
 
-def _find_short_way(parts: Parts, request: HotRequest, log: PartitionLog, options: ProduceOptions) -> None:
-    """Remember the short way of requests with this head, if they may take one: for the write and its fsync alone."""
-    target, waits = request.target, options.waits_for_fsync(log)
+def _offer_compiled(parts: Parts, request: HotRequest, log: PartitionLog, options: ProduceOptions) -> None:
+    """Let the next requests for this target be answered in C, if they wait for the write and its fsync alone."""
+    memo: _Memo = request.target.memo
+    waits = options.waits_for_fsync(log)
     if (
-        target.memo.way is not None
+        (memo.config is log.config and memo.topic_id == log.topic_id)
+        or quick_answers is None
+        or plain_append is None
+        or not plain_append.is_usable
+        or log.config.message_timestamp_type != "CreateTime"
         or options.acks == "0"
         or options.expected_offset is not None
         or (log.config.flush_policy == "group" and not waits)
         or not log.replicas.is_alone
-        or target.topic in INTERNAL_TOPICS
+        or request.target.topic in INTERNAL_TOPICS
     ):
         return
-    topic, writer = parts.engine.topic(target.topic), parts.engine.writer_of(log)
-    target.memo.way = _ShortWay(topic, writer, options if waits else None)
-    if quick_answers is not None and plain_append is not None and plain_append.is_usable:
-        if writer.turn is None:
-            writer.turn = quick_answers.AppendTurn(
-                parts, writer, STALL_SECONDS, _JSON_HEAD, _RESULT, functools.partial(_wait_for_fsync, parts)
-            )
-        quick = quick_answers.QuickProduce(parts, writer, writer.turn, options if waits else None, _QUICK_BYTES_MAX)
-        request.join = quick.join
-        request.quick = None if waits else quick.answer
+    memo.topic_id, memo.config = log.topic_id, log.config
+    writer = parts.engine.writer_of(log)
+    if writer.turn is None:
+        writer.turn = quick_answers.AppendTurn(
+            parts, writer, STALL_SECONDS, _JSON_HEAD, _RESULT, functools.partial(_wait, parts)
+        )
+    quick = quick_answers.QuickProduce(parts, writer, writer.turn, options if waits else None, _LOOP_BYTES_MAX)
+    request.join = quick.join
+    request.quick = None if waits else quick.answer
 
 
-class _Known:
-    """What follows from a head alone, and, once there was a request, how the next one is answered."""
+class _Memo:
+    """What follows from a target alone, and the topic and settings for which its compiled answer was made."""
 
-    __slots__ = ("options", "way")
+    __slots__ = ("config", "options", "topic_id")
 
     def __init__(self, options: ProduceOptions) -> None:
         self.options = options
-        self.way: _ShortWay | None = None
+        self.topic_id = ""
+        self.config: TopicConfig | None = None
 
 
 def options_of(request: HotRequest) -> ProduceOptions:
-    """What the query asks for; kept with what is known of equal requests."""
-    known: _Known | None = request.target.memo
-    if known is None:
+    """Return what the query asks for, which is the same for all requests with this target."""
+    memo: _Memo | None = request.target.memo
+    if memo is None:
         parameters = request.target.parameters
-        known = request.target.memo = _Known(parameters.options(parameters.expected_offset))
-    return known.options
+        memo = request.target.memo = _Memo(parameters.options(parameters.expected_offset))
+    return memo.options
 
 
 def append_batches(
@@ -219,13 +163,13 @@ def append_batches(
     if pending.error is not None:
         raise pending.error
     if pending.result is None or wants_fsync or options.lacks_copies(log, pending.result):
-        return _wait(parts, pending, request, options)
-    return _answer(parts, pending, pending.result, request)
+        return _wait(parts, pending, options, throttle_ms=request.throttle_ms)
+    return _answer(parts, pending, pending.result, request.throttle_ms)
 
 
-def _answer(parts: Parts, pending: PendingAppend, result: AppendResult, request: HotRequest) -> HotAnswer:
+def _answer(parts: Parts, pending: PendingAppend, result: AppendResult, throttle_ms: int) -> HotAnswer:
     parts.engine.appends.count_produced(result, pending.size_bytes)
-    return _answer_with(result_document(pending.log, result, request.throttle_ms))
+    return _answer_with(result_document(pending.log, result, throttle_ms))
 
 
 def _answer_with(document: ProduceResultDocument) -> HotAnswer:
@@ -233,21 +177,23 @@ def _answer_with(document: ProduceResultDocument) -> HotAnswer:
     return HotAnswer(_JSON_HEAD + b"%d\r\n" % len(body), body)
 
 
-def _wait(parts: Parts, pending: PendingAppend, request: HotRequest, options: ProduceOptions) -> HotWait:
-    """The answer comes with the file, the fsync, or the other copies."""
+def _wait(
+    parts: Parts, pending: PendingAppend, options: ProduceOptions, waited_ms: int = 0, throttle_ms: int = 0
+) -> HotWait:
+    """The answer comes with the file, the fsync, or the other copies; ``waited_ms`` of the wait are over."""
 
     def answer() -> HotAnswer | Coroutine[Any, Any, HotAnswer]:
         result = pending.outcome()
         if options.lacks_copies(pending.log, result):
             return _after_copies(parts, pending, options)
-        return _answer(parts, pending, result, request)
+        return _answer(parts, pending, result, throttle_ms)
 
     def expired() -> HotAnswer:
         count_when_written(parts.engine.appends, pending)
         raise timed_out(options, pending.result)
 
     subscribe = pending.call_when_fsynced if pending.wants_fsync else pending.written.add_done_callback
-    return HotWait(subscribe, answer, options.timeout_ms, expired)
+    return HotWait(subscribe, answer, max(0, options.timeout_ms - waited_ms), expired)
 
 
 async def _after_copies(parts: Parts, pending: PendingAppend, options: ProduceOptions) -> HotAnswer:

@@ -15,7 +15,6 @@ from crc32c import crc32c
 
 from rollway.records import (
     HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
     BatchHeader,
     BrokenRecordError,
     Codec,
@@ -30,7 +29,6 @@ from rollway.records import (
     decompress_batch,
     parse_header,
 )
-from rollway.records.batch import MAGIC
 from rollway.records.columns import BoolArray, Int64Array, RecordColumns
 from rollway.records.compression import find_lz4_obstacle
 from rollway.records.decode import COLUMNS_RATIO_MAX
@@ -57,9 +55,6 @@ _CODEC_MASK = 0x07
 _LOG_APPEND_TIME_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
 
-_unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
-# The constructor that tuples use themselves: a NamedTuple's own is a Python function.
-_new_tuple = tuple.__new__
 # Base offset, length, leader epoch.
 _pack_place = struct.Struct(">qii").pack_into
 
@@ -183,49 +178,6 @@ def validate_batches(
             f"{total_bytes} bytes of batches do not fit into a segment of {config.segment_bytes} bytes"
         )
     return batches
-
-
-def find_plain_batch(body: bytes | bytearray | memoryview, config: TopicConfig, now_ms: int) -> ValidBatch | None:
-    """Return ``body`` as a batch if it is a valid batch of the plainest kind.
-
-    Most batches are plain: not compressed, and from a producer without an id. For other batches, and for a body that
-    breaks a rule, use ``validate_batches``. The batch refers to ``body``.
-
-    Thread: any.
-    """
-    limits = config.plain
-    size_bytes = len(body)
-    if not HEADER_BYTES < size_bytes <= limits.batch_bytes_max or not limits.takes_any:
-        return None
-    header: BatchHeader = _new_tuple(BatchHeader, _unpack_header(body))
-    base_offset, length, _, magic, crc, attributes, delta, base_time, max_time, producer_id, _, _, count = header
-    if (
-        length != size_bytes - LOG_OVERHEAD_BYTES
-        or magic != MAGIC
-        or base_offset
-        or attributes
-        or producer_id >= 0
-        or not 0 < count == delta + 1
-    ):
-        return None
-    view = memoryview(body)
-    if crc32c(view[_ATTRIBUTES_AT:]) != crc:
-        return None
-    section = view[HEADER_BYTES:]
-    facts = find_facts(section, count)
-    if facts is None:
-        return None
-    least, greatest, has_null_key = facts
-    oldest, newest = base_time + least, base_time + greatest
-    if (
-        newest != max_time
-        or oldest < 0
-        or now_ms - oldest > limits.before_ms
-        or newest - now_ms > limits.after_ms
-        or (has_null_key and limits.needs_keys)
-    ):
-        return None
-    return ValidBatch(bytearray(view[:HEADER_BYTES]), section, header, newest)
 
 
 def allows_records(config: TopicConfig, timestamps: Sequence[int], keys: Sequence[bytes | None], now_ms: int) -> bool:

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Plain batches checked, written and shown to readers in one go, in C.
 
-``find_plain_batch``, then ``PartitionLog.append_alone`` and what that calls, for a log with no other copies: the same files, the
-same snapshot. Several are one write. Whatever is not as plain as that it leaves to them, with nothing changed but
-bytes behind the log end, which they write over.
+``validate_batches``, ``PartitionLog.append`` and ``PartitionLog.publish`` in one, for a log with no other copies: the same files,
+the same snapshot. Several batches are one write. Everything that is not as plain as that is left to them, with nothing changed
+but bytes behind the log end, which they write over.
 
 What is looked at belongs to the classes of this package; their state stays in them, so that both ways can take turns.
 """
@@ -45,7 +45,7 @@ cdef extern from "<unistd.h>" nogil:
     int SEEK_END
 
 cdef enum:
-    # As in ``rollway.records`` and ``batch_validation``.
+    # As in ``rollway.records`` and ``storage.batches.batch_validation``.
     HEADER_BYTES = 61
     OVERHEAD_BYTES = 12
     CHECKED_FROM = 21
@@ -102,7 +102,7 @@ cdef struct Batch:
 
 
 cdef bint is_plain(Py_buffer* view, limits, int64_t now_ms, Batch* batch) except -1:
-    """As ``find_plain_batch``."""
+    """Whether the bytes are one sound batch that is not compressed, from a producer without an id."""
     cdef const uint8_t* data = <const uint8_t*>view.buf
     cdef Py_ssize_t size = view.len
     cdef int64_t base_time, max_time, oldest, newest
@@ -144,6 +144,17 @@ cdef bint is_plain(Py_buffer* view, limits, int64_t now_ms, Batch* batch) except
     return True
 
 
+def is_plain_batch(body, config, int64_t now_ms):
+    """Whether ``append`` takes ``body``, as far as the log does not matter."""
+    cdef Py_buffer view
+    cdef Batch batch
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    try:
+        return bool(is_plain(&view, config.plain, now_ms, &batch))
+    finally:
+        PyBuffer_Release(&view)
+
+
 cdef struct Group:
     # The plain ones of the bodies, one behind the other, and their bytes.
     int count
@@ -161,7 +172,7 @@ def append(log, list bodies, config, int64_t now_ms):
     are published, but where ``flush.policy=group`` waits for an fsync first. Thread: the writer. Durable: no.
 
     Raises:
-        DiskFullError, PartitionFailedError: as ``PartitionLog.append_alone``; none of them is in the log.
+        DiskFullError, PartitionFailedError: as ``PartitionLog.append``; none of them is in the log.
     """
     cdef Py_buffer views[GROUP_MAX]
     cdef Group group
@@ -249,7 +260,7 @@ cdef int put_through(file, Group* group, position, int64_t base_offset, int64_t 
 
 
 cdef list write(log, config, Group* group, list results, list places):
-    """As ``LogWriter.append_alone``, ``Segment.append_one`` and ``PartitionLog.publish``, one batch after the other."""
+    """As ``LogWriter.append``, ``Segment.append`` and ``PartitionLog.publish``, one batch after the other."""
     cdef int64_t position, base_offset, end_offset, size
     cdef bint is_empty
     writer = log._writer
@@ -418,7 +429,7 @@ cdef bint put_entry(index, const uint8_t* entry, int size, last_entry) except -1
 
 
 cdef object undo(log, writer, error, position, maximum_before):
-    """As ``PartitionLog.append_alone`` where the disk refuses; always raises."""
+    """As ``PartitionLog.append`` where the disk refuses; always raises."""
     try:
         writer._undo_append(error, position, maximum_before)
     except OSError as failure:

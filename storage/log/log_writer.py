@@ -84,7 +84,7 @@ class LogWriter(WrittenLog):
         """Give offsets to the batches of each request and write them; one answer per request, in order."""
         if len(group) == 1 and group[0].batch_count == 1 and group[0].expected_offset is None and group[0].batches:
             try:
-                answer = self.append_alone(group[0].batches[0])
+                answer = self._append_alone(group[0].batches[0])
             except NO_ROOM_ERRORS as error:
                 return [error]
             if answer is not None:
@@ -93,11 +93,10 @@ class LogWriter(WrittenLog):
         self._append_group(group, answers)
         return answers
 
-    def append_alone(self, batch: ValidBatch, *, waits_for_nothing: bool = False) -> AppendResult | None:
-        """Write a batch that comes alone, if there is nothing to say about it but where it goes; else change nothing.
+    def _append_alone(self, batch: ValidBatch) -> AppendResult | None:
+        """Write a batch that comes alone and needs no roll, no producer and no transaction; else change nothing.
 
-        What ``_prepare`` and ``_write`` do for such a one, and none of the rest: no roll, no producer, no transaction.
-        With ``waits_for_nothing`` also not if ``flush.messages`` asked for a flush afterwards.
+        For such a batch ``_prepare`` and ``_write`` do the same.
         """
         written, config, header = self.written, self.config, batch.header
         active = written.segments[-1]
@@ -118,7 +117,6 @@ class LogWriter(WrittenLog):
             or room.entries_left <= 0
             or header.producer_id >= 0
             or written.unstable is not NOTHING_UNSTABLE
-            or (waits_for_nothing and end_offset - self.durable_end.offset >= config.flush_messages)
         ):
             return None
         if log_append_time >= 0:

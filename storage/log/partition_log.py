@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeVar
 
 from rollway.records import BatchHeader
 from storage.batches.append_request import AppendRequest, AppendResult
-from storage.batches.batch_validation import ValidBatch
 from storage.config import TopicConfig
 from storage.disk.file_names import PartitionName
 from storage.errors import (
@@ -214,28 +213,6 @@ class PartitionLog:
         if self.unflushed_count >= self.config.flush_messages:
             self.flush()
         return answers
-
-    def append_alone(self, batch: ValidBatch) -> AppendResult | None:
-        """``append`` and ``publish`` a batch that comes alone, when that means to write it and nothing else.
-
-        ``None``, and nothing is changed, when it would roll, flush or read, or when more is to be said about the batch.
-        Thread: the writer. Durable: no, see ``flush``.
-
-        Raises:
-            DiskFullError, TooManyOpenFilesError: no room; the log is as before.
-            PartitionFailedError: as ``append``.
-        """
-        if self.offline_reason is not None or not self._writing.acquire(blocking=False):
-            return None
-        try:
-            result = self._writer.append_alone(batch, waits_for_nothing=True)
-        except OSError as error:
-            raise self._fail(error, "appending") from error
-        finally:
-            self._writing.release()
-        if result is not None:
-            self.publish()
-        return result
 
     def appends_without_waiting(self, request: AppendRequest) -> bool:
         """Whether ``append`` of this request alone would neither roll, nor flush, nor read. Thread: the writer."""

@@ -29,7 +29,6 @@ from app.engine_local.partitions.flush_pace import FlushPace
 from app.engine_local.partitions.pending_append import PendingAppend, set_exception, set_result
 from app.problems.problems import Problem
 from app.settings import Settings
-from storage.batches.batch_validation import ValidBatch
 from storage.errors import (
     PartitionFailedError,
     PartitionOfflineError,
@@ -44,8 +43,8 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 OVERLOAD_RETRY_AFTER_MS = 100
-# What was asked for by who appends alone is in the log already.
-_ALONE = AppendRequest(())
+# The request of an append that was in the log before its ``PendingAppend`` was made.
+_WRITTEN_BEFORE = AppendRequest(())
 STALL_SECONDS = 0.01
 """Writes on the loop that take longer than this are held up by the disk: the next ones go to threads."""
 STALL_PAUSE_SECONDS = 1.0
@@ -132,7 +131,7 @@ class PartitionWriter:
         self._stalled_until = 0.0
         self._was_slow = False
         self.turn: Any = None
-        """Gathers the plain batches of a turn of the loop, where that is compiled; see ``app.fast_path.produce``."""
+        """The ``AppendTurn`` of compiled appends to this partition, if there is one; see ``app.fast_path.produce``."""
 
     @property
     def log(self) -> PartitionLog:
@@ -167,54 +166,16 @@ class PartitionWriter:
         self._put(pending)
         return pending
 
-    def append_alone(self, batch: ValidBatch) -> AppendResult | None:
-        """Write and publish a batch here and now, without a future; ``None`` leaves it as if nobody had asked.
-
-        Only for who does not wait for an fsync, of a topic that has none for each group; others have
-        ``append_alone_and_flush``. It takes an idle writer, a small batch, and a log that needs nothing but the write.
-
-        Raises:
-            StorageError: the log refused it; what ``append`` would have failed with.
-        """
-        if (
-            self._task is not None
-            or self._refusal is not None
-            or batch.size_bytes > self._inline_bytes_max
-            or (self._stalled_until and self._loop.time() < self._stalled_until)
-        ):
-            return None
-        waits_before = waits_of_thread() if self._was_slow else 0
-        began = perf_counter()
-        try:
-            result = self._log.append_alone(batch)
-        except StorageError as error:
-            self._failed_here(error)
-            raise
-        except Exception as error:
-            raise self._failed_here(error) from error
-        if result is not None:
-            seconds = perf_counter() - began
-            if seconds > STALL_SECONDS or self._was_slow:
-                self._look_for_stall(seconds, waits_before)
-            self._observer.group_appended(1, seconds)
-            self._observer.published(self._log)
-        return result
-
-    def append_alone_and_flush(self, batch: ValidBatch) -> PendingAppend | None:
-        """As ``append_alone``, with an fsync of it and of all that comes until that begins. Raises as it."""
-        result = self.append_alone(batch)
-        return None if result is None else self.await_fsync(batch.size_bytes, result)
-
-    def await_fsync(self, size_bytes: int, result: AppendResult) -> PendingAppend:
-        """An append that is written and waits for an fsync, which begins soon."""
-        pending = self.pending_of(size_bytes, result)
+    def fsync_written(self, size_bytes: int, result: AppendResult) -> PendingAppend:
+        """Begin an fsync soon for an append that is written already; the append completes with it."""
+        pending = self.written_append(size_bytes, result)
         self._unflushed.append(pending)
         self._start_flush()
         return pending
 
-    def pending_of(self, size_bytes: int, result: AppendResult) -> PendingAppend:
-        """An append that is written; whoever asks for it tells it of the fsync."""
-        pending = PendingAppend(self._log, _ALONE, size_bytes, True, self._loop)
+    def written_append(self, size_bytes: int, result: AppendResult) -> PendingAppend:
+        """Return a ``PendingAppend`` for an append that is written already; the caller completes its ``fsynced``."""
+        pending = PendingAppend(self._log, _WRITTEN_BEFORE, size_bytes, True, self._loop)
         pending.result = result
         return pending
 

@@ -13,13 +13,13 @@ from app.engine_local.partitions.partition_writer import MailboxLimits
 from app.engine_local.partitions.pending_append import PendingAppend
 from storage.errors import PartitionFailedError
 from tests.crash.simulated_disk import Operation
-from tests.support.writers import WriterStand, append_request, eventually, on_stand, valid_batches
+from tests.support.writers import WriterStand, append_request, eventually, on_stand
 
 INLINE = MailboxLimits(inline_bytes_max=10_000)
 
 
 def append(stand: WriterStand, value: bytes) -> PendingAppend:
-    return stand.writer.append(append_request(stand.log, value), size_bytes=100)
+    return stand.writer.append(append_request(stand.log, value), size_bytes=100, wants_fsync=True)
 
 
 def trusting() -> FlushPace:
@@ -47,10 +47,10 @@ def threads_of_syncs(stand: WriterStand, error: OSError | None = None) -> list[t
 def test_the_fsync_of_a_quick_disk_is_waited_for_on_the_loop_once_for_all_that_came() -> None:
     async def scenario(stand: WriterStand) -> None:
         threads = threads_of_syncs(stand)
-        taken = [stand.writer.append_alone_and_flush(valid_batches(stand.log, b"a")[0]) for _ in range(3)]
+        taken = [append(stand, b"a") for _ in range(3)]
         answered: list[int] = []
         for pending in taken:
-            assert pending is not None
+            assert pending.result is not None
             pending.call_when_fsynced(lambda done: answered.append(done.outcome().base_offset))
         assert not answered
         await eventually(lambda: len(answered) == 3)
@@ -87,10 +87,10 @@ def test_an_fsync_on_the_loop_that_fails_takes_the_partition_offline_and_tells_a
     async def scenario(stand: WriterStand) -> None:
         threads = threads_of_syncs(stand, OSError(errno.EIO, "broken"))
         errors: list[BaseException | None] = []
-        pending = stand.writer.append_alone_and_flush(valid_batches(stand.log, b"a")[0])
-        assert pending is not None
+        pending = append(stand, b"a")
+        assert pending.result is not None
         pending.call_when_fsynced(lambda done: errors.append(done.error))
-        future = stand.writer.append(append_request(stand.log, b"b"), size_bytes=100).fsynced
+        future = append(stand, b"b").fsynced
         with pytest.raises(PartitionFailedError):
             await future
         assert threads == [threading.current_thread()]
@@ -106,9 +106,7 @@ def test_an_answer_that_cannot_be_made_takes_none_from_the_others() -> None:
     async def scenario(stand: WriterStand) -> None:
         told: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
-        first, second = (stand.writer.append_alone_and_flush(valid_batches(stand.log, b"a")[0]) for _ in range(2))
-        assert first is not None
-        assert second is not None
+        first, second = append(stand, b"a"), append(stand, b"a")
         answered: list[PendingAppend] = []
 
         def fail(_: PendingAppend) -> None:

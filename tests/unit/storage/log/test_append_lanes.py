@@ -1,4 +1,4 @@
-"""The quick ways of validation and append do what the general ways do, byte for byte and word for word."""
+"""The quick steps of validation and append do what the general ones do, byte for byte and word for word."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 import storage.batches.batch_validation
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from storage.batches.batch_validation import ValidBatch, find_plain_batch, validate_batches
+from storage.batches.batch_validation import ValidBatch, validate_batches
 from storage.config import TopicConfig
 from storage.disk.clock import ManualClock
-from storage.errors import InvalidRecordError, StorageError
+from storage.errors import InvalidRecordError, PartitionOfflineError, StorageError
 from storage.log.log_writer import LogWriter
-from storage.log.partition_log import AppendRequest, PartitionLog
+from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.crash.simulated_disk import SimulatedDisk
 
@@ -84,35 +84,6 @@ def test_facts_and_columns_give_one_verdict(body: bytes, name: str) -> None:
         assert verdict(body, config) == quick
 
 
-@settings(max_examples=200, deadline=None)
-@given(bodies(), st.sampled_from(sorted(CONFIGS)))
-def test_a_batch_that_is_found_plain_is_what_validation_makes_of_it(body: bytes, name: str) -> None:
-    config = TopicConfig.parse(CONFIGS[name])
-    found = find_plain_batch(body, config, NOW_MS)
-    if found is not None:
-        quick = [(bytes(found.head), bytes(found.body), found.header, found.max_timestamp, found.size_bytes)]
-        assert verdict(body, config) == quick
-
-
-@pytest.mark.parametrize("ages_ms", [[0], [0, 3, 40], [0] * 8, [5] * 40], ids=len)
-@pytest.mark.parametrize("name", ["plain", "log append time", "in time"])
-def test_most_batches_are_found_plain(ages_ms: list[int], name: str) -> None:
-    assert find_plain_batch(batch(ages_ms), TopicConfig.parse(CONFIGS[name]), NOW_MS) is not None
-
-
-def test_batches_that_break_a_rule_or_need_more_are_not_found_plain() -> None:
-    plain, small = TopicConfig(), TopicConfig(max_message_bytes=80)
-    body = batch([0])
-    refused = [b"", body[:60], body[:-1], body + b"x", bytes(len(body)), body[:-1] + b"?", body + body]
-    assert [find_plain_batch(each, plain, NOW_MS) for each in refused] == [None] * len(refused)
-    assert find_plain_batch(body, small, NOW_MS) is None
-    assert find_plain_batch(batch([0], codec=Codec.GZIP), plain, NOW_MS) is None
-    assert find_plain_batch(body, TopicConfig.parse(CONFIGS["compacted"]), NOW_MS) is None
-    assert find_plain_batch(batch([0], key=b"k"), TopicConfig.parse(CONFIGS["compacted"]), NOW_MS) is not None
-    assert find_plain_batch(batch([51]), TopicConfig.parse(CONFIGS["in time"]), NOW_MS) is None
-    assert find_plain_batch(batch([-51]), TopicConfig.parse(CONFIGS["in time"]), NOW_MS) is None
-
-
 def new_log(clock: ManualClock, config: dict[str, object]) -> tuple[SimulatedDisk, PartitionLog]:
     disk = SimulatedDisk(clock)
     disk.make_directory(DATA)
@@ -122,10 +93,6 @@ def new_log(clock: ManualClock, config: dict[str, object]) -> tuple[SimulatedDis
 
 
 def appended(log: PartitionLog, batches: tuple[ValidBatch, ...]) -> object:
-    if len(batches) == 1:
-        alone = log.append_alone(batches[0])
-        if alone is not None:
-            return alone
     log.appends_without_waiting(AppendRequest(batches))
     try:
         (answer,) = log.append([AppendRequest(batches)])
@@ -158,7 +125,7 @@ def test_a_plain_append_does_what_a_group_does(
         theirs = tuple(validate_batches(body, other.config, NOW_MS))
         with pytest.MonkeyPatch.context() as patch:
             answer = appended(log, ours)
-            patch.setattr(LogWriter, "append_alone", lambda *_, **__: None)
+            patch.setattr(LogWriter, "_append_alone", lambda *_: None)
             assert appended(other, theirs) == answer
         clock.advance(wait_ms)
         assert log.snapshot.segment_infos() == other.snapshot.segment_infos()
@@ -172,31 +139,54 @@ def test_a_plain_append_does_what_a_group_does(
         assert disk.open(path).read(0, disk.size(path)) == other_disk.open(path).read(0, disk.size(path)), name
 
 
-def test_what_is_more_than_a_write_is_not_appended_alone() -> None:
+def test_a_batch_that_needs_more_than_a_write_is_appended_as_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock(NOW_MS)
     config = {"segment.bytes": 1000, "segment.ms": 60_000, "flush.messages": 5, "flush.policy": "interval"}
     _, log = new_log(clock, config)
+    groups: list[Sequence[AppendRequest]] = []
+    append_group = LogWriter._append_group
+
+    def note_and_append(
+        writer: LogWriter, group: Sequence[AppendRequest], answers: list[AppendResult | StorageError]
+    ) -> None:
+        groups.append(group)
+        append_group(writer, group, answers)
+
+    monkeypatch.setattr(LogWriter, "_append_group", note_and_append)
 
     def one(*ages_ms: int, value_bytes: int = 20) -> ValidBatch:
         (valid,) = validate_batches(batch(ages_ms, value_bytes=value_bytes), log.config, NOW_MS)
         return valid
 
-    answer = log.append_alone(one(0, 0))
-    assert answer is not None
-    assert (answer.base_offset, answer.last_offset, log.snapshot.high_watermark) == (0, 1, 2)
-    assert log.append_alone(one(0, 0, 0)) is None, "flush.messages asks for a flush"
-    assert log.append_alone(one(0, value_bytes=900)) is None, "the segment is rolled first"
-    assert log.append_alone(one(-60_001)) is None, "the segment is too old for it"
+    def is_alone(valid: ValidBatch, base_offset: int) -> bool:
+        """Append it at this offset; whether it took no group."""
+        count = len(groups)
+        (answer,) = log.append((AppendRequest((valid,)),))
+        log.publish()
+        assert isinstance(answer, AppendResult)
+        assert (answer.base_offset, log.snapshot.high_watermark) == (base_offset, answer.end_offset)
+        return len(groups) == count
+
+    assert is_alone(one(0, 0), 0)
+    assert log.durable_end_offset == 0
+    assert is_alone(one(0, 0, 0), 2)
+    assert log.durable_end_offset == 5, "flush.messages asks for a flush"
+    assert not is_alone(one(0, value_bytes=900), 5), "the segment is rolled first"
+    assert log.snapshot.base_offsets == (0, 5)
+    log.roll()
+    assert is_alone(one(0), 6)
+    assert not is_alone(one(-60_001), 7), "the segment is too old for it"
+    assert log.snapshot.base_offsets == (0, 5, 6, 7)
     identified = one(0)
     identified.set_producer(7, 0, 0)
-    assert log.append_alone(identified) is None
+    assert not is_alone(identified, 8)
     log.update_config(TopicConfig.parse({"flush.policy": "interval", "segment.bytes": 2000}))
-    assert log.append_alone(one(0, value_bytes=900)) is not None, "the settings have changed"
+    assert is_alone(one(0, value_bytes=900), 9), "the settings have changed"
     log.roll()
-    log.publish()
-    assert log.append_alone(one(0)) is not None
+    assert is_alone(one(0), 10)
     log.take_offline("for the test")
-    assert log.append_alone(one(0)) is None
+    with pytest.raises(PartitionOfflineError):
+        log.append((AppendRequest((one(0),)),))
 
 
 def test_what_has_to_wait_is_told_before() -> None:

@@ -13,9 +13,9 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rollway.records import Codec
+from rollway.records import Codec, parse_header
 from rollway.records.compiled import load
-from storage.batches.batch_validation import find_plain_batch, validate_batches
+from storage.batches.batch_validation import validate_batches
 from storage.config import TopicConfig
 from storage.disk.clock import ManualClock
 from storage.disk.file_system import LocalFileSystem
@@ -29,6 +29,38 @@ pytestmark = pytest.mark.skipif(plain_append is None or not plain_append.is_usab
 
 GROUP_MAX = 64
 INTERVAL = {"flush.policy": "interval"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(bodies(), st.sampled_from(sorted(CONFIGS)))
+def test_a_batch_that_is_found_plain_is_what_validation_makes_of_it(body: bytes, name: str) -> None:
+    config = TopicConfig.parse(CONFIGS[name])
+    if plain_append.is_plain_batch(body, config, NOW_MS):
+        (valid,) = validate_batches(body, config, NOW_MS)
+        # Nothing is to be changed in it but what the log stamps.
+        assert bytes(valid.head) + bytes(valid.body) == body
+        assert valid.header == parse_header(body)
+        assert valid.max_timestamp == valid.header.max_timestamp
+        assert valid.header.producer_id < 0
+
+
+@pytest.mark.parametrize("ages_ms", [[0], [0, 3, 40], [0] * 8, [5] * 40], ids=len)
+@pytest.mark.parametrize("name", ["plain", "log append time", "in time"])
+def test_most_batches_are_found_plain(ages_ms: list[int], name: str) -> None:
+    assert plain_append.is_plain_batch(batch(ages_ms), TopicConfig.parse(CONFIGS[name]), NOW_MS)
+
+
+def test_batches_that_break_a_rule_or_need_more_are_not_found_plain() -> None:
+    plain, small = TopicConfig(), TopicConfig(max_message_bytes=80)
+    body = batch([0])
+    refused = [b"", body[:60], body[:-1], body + b"x", bytes(len(body)), body[:-1] + b"?", body + body]
+    assert not any(plain_append.is_plain_batch(each, plain, NOW_MS) for each in refused)
+    assert not plain_append.is_plain_batch(body, small, NOW_MS)
+    assert not plain_append.is_plain_batch(batch([0], codec=Codec.GZIP), plain, NOW_MS)
+    assert not plain_append.is_plain_batch(body, TopicConfig.parse(CONFIGS["compacted"]), NOW_MS)
+    assert plain_append.is_plain_batch(batch([0], key=b"k"), TopicConfig.parse(CONFIGS["compacted"]), NOW_MS)
+    assert not plain_append.is_plain_batch(batch([51]), TopicConfig.parse(CONFIGS["in time"]), NOW_MS)
+    assert not plain_append.is_plain_batch(batch([-51]), TopicConfig.parse(CONFIGS["in time"]), NOW_MS)
 
 
 class Stand:
@@ -119,7 +151,7 @@ def test_a_group_does_what_its_batches_do_one_by_one(
         taken = [place for place, answer in enumerate(answers) if answer is not None]
         ours.log.publish()
         for place in taken:
-            assert find_plain_batch(group[place], ours.log.config, NOW_MS) is not None
+            assert plain_append.is_plain_batch(group[place], ours.log.config, NOW_MS)
             assert general(theirs.log, group[place]) == answers[place]
         for place in left:
             assert general(ours.log, group[place]) == general(theirs.log, group[place])
