@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rollway.records.compiled import load
-from storage.batches.batch_validation import find_plain_batch, validate_batches
+from storage.batches.batch_validation import validate_batches
 from storage.disk.clock import Clock
 from storage.disk.file_system import FileSystem
 from storage.errors import DiskFullError, PartitionOfflineError, StorageError
@@ -309,8 +309,9 @@ def append_plain(
 ) -> list[AppendResult | StorageError] | None:
     """Append batches of one request each in C, where that is compiled and takes all of them; see ``append_group``."""
     now_ms = clock.now_ms()
-    is_plain = all(find_plain_batch(body, log.config, now_ms) is not None for body in bodies)
-    if plain_append is None or not plain_append.is_usable or not is_plain:
+    if plain_append is None or not plain_append.is_usable:
+        return None
+    if not all(plain_append.is_plain_batch(body, log.config, now_ms) for body in bodies):
         return None
     try:
         results: list[AppendResult | StorageError] | None = plain_append.append(log, bodies, log.config, now_ms)
