@@ -43,7 +43,7 @@ def test_the_loss_is_noticed_at_every_start(new_log: NewLog, left: tuple[str, ..
     # All records have one timestamp, and the time index one entry.
     end = 10 if is_checkpointed or ".index" in left else 5
     for _ in range(2):
-        told = [finding for finding in verify_directory(log.path).findings if "entries, but the log" in finding.message]
+        told = [finding for finding in verify_directory(log.path).findings if "entries, but its log" in finding.message]
         assert [(finding.path.suffix, finding.severity) for finding in told] == [
             (suffix, Severity.DAMAGE) for suffix in left
         ]
