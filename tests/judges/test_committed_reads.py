@@ -49,9 +49,9 @@ class Producers:
 
     def __init__(self, server: ThreadedServer, *names: str) -> None:
         self._loop = server.service.loop
-        self._broker = server.service.broker
-        self.log: PartitionLog = self._broker.partition("t", 0)
-        self.producers = {name: TestProducer(self._broker, name) for name in names}
+        parts = server.service.parts
+        self.log: PartitionLog = parts.engine.partition("t", 0)
+        self.producers = {name: TestProducer(parts, name) for name in names}
         for producer in self.producers.values():
             self._run(producer.initialise())
 
