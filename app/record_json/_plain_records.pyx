@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Records of a JSON body, written as a record section while they are read: no object is made of any of them.
 
-Only ever sure of the good, as ``_sections.pyx``: keys and values that are text or null, headers, a time in milliseconds, the
+Only ever sure of the good, as ``sections_c.pyx``: keys and values that are text or null, headers, a time in milliseconds, the
 partition that the request is for. Whatever is broken, unusual or too large is ``None``, and ``translate``'s to judge.
 
 One rule keeps each access inside: what reads a byte has looked at ``end`` before, and what writes some has made room.

@@ -11,7 +11,7 @@ import rollway.records.section_reader as section_reader
 import rollway.records.section_writer as section_writer
 from rollway.records import Record
 from rollway.records.batch import BatchHeader, build_batch
-from rollway.records.varint import append_varlong
+from rollway.records.sections.varint import append_varlong
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 

@@ -30,7 +30,7 @@ from rollway.records import (
     walk_entries,
 )
 from rollway.records.compression import compress
-from rollway.records.lz4_of_magic_0 import with_right_checksum, with_wrong_checksum
+from rollway.records.message_sets.lz4_of_magic_0 import with_right_checksum, with_wrong_checksum
 
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 codecs = pytest.mark.parametrize("codec", CODECS)

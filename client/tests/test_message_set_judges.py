@@ -23,7 +23,7 @@ from rollway.records import (
     encode_message_set,
     records_from_columns,
 )
-from rollway.records.lz4_of_magic_0 import _xxh32
+from rollway.records.message_sets.lz4_of_magic_0 import _xxh32
 
 codecs = pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 magics = pytest.mark.parametrize("magic", [0, 1])

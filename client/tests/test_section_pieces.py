@@ -19,7 +19,7 @@ from rollway.records import (
     decompress_batch,
     encode_batch,
 )
-from rollway.records.section_pieces import section_pieces
+from rollway.records.sections.pieces import section_pieces
 
 contents = st.one_of(st.none(), st.binary(max_size=30), st.integers(0, 3000).map(bytes))
 rows = st.lists(

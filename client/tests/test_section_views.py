@@ -8,7 +8,7 @@ import pytest
 from rollway.records import BinaryColumn, RecordColumns, encode_section
 from rollway.records.section_rows import write_rows
 from rollway.records.section_views import join_rows
-from rollway.records.varint import encode_varlong
+from rollway.records.sections.varint import encode_varlong
 from rollway.records.varint_arrays import VarintColumn, encode_varints
 
 COUNT = 400

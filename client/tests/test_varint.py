@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from client.tests.sample_records import INT64_MAX, INT64_MIN, varint
 from rollway.records import BrokenRecordError
-from rollway.records.varint import read_varint, read_varlong
+from rollway.records.sections.varint import read_varint, read_varlong
 from rollway.records.varint_arrays import encode_varints, read_varints, write_varints
 
 int32 = st.integers(-(2**31), 2**31 - 1)

@@ -67,7 +67,7 @@ cdef struct Facts:
     int64_t greatest
     bint has_null_key
 
-# ``survey`` of ``rollway.records._sections``.
+# ``survey`` of ``rollway.records.sections.sections_c``.
 ctypedef bint (*Survey)(const uint8_t*, Py_ssize_t, int64_t, int64_t, Facts*) noexcept nogil
 
 cdef const char* SURVEY_NAME = "rollway.records.survey.1"

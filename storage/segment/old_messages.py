@@ -6,7 +6,7 @@ Rollway does not read them in the file. They are data, so they are distinguished
 from __future__ import annotations
 
 from rollway.records import RecordFormatError, walk_entries
-from rollway.records.message_set import ENTRY_HEAD_BYTES, MESSAGE_BYTES_MIN, read_message
+from rollway.records.message_sets.messages import ENTRY_HEAD_BYTES, MESSAGE_BYTES_MIN, read_message
 from storage.disk.file_system import File
 
 _MESSAGE_BYTES_MAX = 256 * 1024 * 1024

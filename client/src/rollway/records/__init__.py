@@ -54,9 +54,9 @@ from rollway.records.fetch_framing import (
     frame_head,
     multi_frame_head,
 )
-from rollway.records.message_set import MESSAGE_OVERHEAD_BYTES, SetEntry, walk_entries
-from rollway.records.message_set_decode import DecodedMessages, decode_message_set
-from rollway.records.message_set_encode import encode_message_set
+from rollway.records.message_sets.decode import DecodedMessages, decode_message_set
+from rollway.records.message_sets.encode import encode_message_set
+from rollway.records.message_sets.messages import MESSAGE_OVERHEAD_BYTES, SetEntry, walk_entries
 from rollway.records.partitioner import murmur2, partition_for_key, partitions_for_keys
 from rollway.records.record import Record, columns_from_records, records_from_columns
 

@@ -24,7 +24,7 @@ _Strings = tuple[npt.NDArray[np.uint8], _Int64s, npt.NDArray[np.bool_] | None]
 
 
 class CompiledSections(Protocol):
-    """What ``_sections.pyx`` has. ``None`` is what somebody else must judge: broken, too large, or not as expected."""
+    """What ``sections_c.pyx`` has. ``None`` is what somebody else must judge: broken, too large, or not as expected."""
 
     def find_facts(
         self, section: bytes | bytearray | memoryview, record_count: int, header_count_max: int
@@ -62,7 +62,7 @@ def load(name: str) -> ModuleType | None:
         return None
 
 
-sections = cast("CompiledSections | None", load("rollway.records._sections"))
+sections = cast("CompiledSections | None", load("rollway.records.sections.sections_c"))
 """The compiled way, or ``None``. Looked up here with every call, so that tests can hold one way against the other."""
 
 

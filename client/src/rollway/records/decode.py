@@ -9,8 +9,8 @@ import numpy as np
 from rollway.records.batch import BatchHeader, Codec, RecordBatch, TimestampType
 from rollway.records.columns import RecordColumns
 from rollway.records.compression import decompress
-from rollway.records.section_pieces import PIECE_BYTES, section_pieces
 from rollway.records.section_reader import read_section
+from rollway.records.sections.pieces import PIECE_BYTES, section_pieces
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rollway.records.section_rows import RECORD_BODY_BYTES_MIN
-from rollway.records.varint import read_varint, read_varlong
+from rollway.records.sections.varint import read_varint, read_varlong
 
 # A run of fewer is worth it only where the section ends, or where offset deltas get another byte.
 _RUN_MIN = 12

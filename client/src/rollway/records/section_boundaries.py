@@ -15,7 +15,7 @@ import numpy as np
 from rollway.records.columns import BoolArray, ByteArray, Int64Array
 from rollway.records.errors import BrokenRecordError
 from rollway.records.section_rows import RECORD_BODY_BYTES_MIN
-from rollway.records.varint import read_varint
+from rollway.records.sections.varint import read_varint
 from rollway.records.varint_arrays import read_varints
 
 _RUN_MIN = 32

@@ -4,7 +4,7 @@ Quick, and only ever sure of the good: an answer means that the general reader (
 records without complaint, their offset deltas counting up from 0. Everything else, broken or merely unusual, is
 ``None`` and the general reader's to judge: there is one verdict, and one wording of it.
 
-Compiled (``_sections.pyx``), this is one walk. In Python, records of one shape are taken to be the rule: few of them
+Compiled (``sections_c.pyx``), this is one walk. In Python, records of one shape are taken to be the rule: few of them
 are compared field by field, each field of all records as one string of bytes; many in runs (``record_runs``). Other
 small sections are walked record by record.
 """
@@ -18,7 +18,7 @@ from rollway.records.errors import BrokenRecordError, DecompressedSizeError
 from rollway.records.record_runs import find_extremes
 from rollway.records.section_reader import RECORD_COLUMN_BYTES, header_count_max, survey_section
 from rollway.records.section_rows import HEADER_BYTES_MIN
-from rollway.records.varint import read_varint, read_varlong
+from rollway.records.sections.varint import read_varint, read_varlong
 
 # Measured: fewer records are walked sooner than they are compared field by field, or looked at as a run.
 _COMPARE_MIN = 8

@@ -11,7 +11,7 @@ import numpy as np
 from rollway.records.columns import BoolArray, ByteArray, HeaderColumns, Int64Array
 from rollway.records.errors import BrokenRecordError
 from rollway.records.gather import Ranges, gather
-from rollway.records.varint import read_varint
+from rollway.records.sections.varint import read_varint
 from rollway.records.varint_arrays import Varints, read_varints
 
 # Measured: with fewer records reading one by one is quicker. Where few headers are left per record it is less so,

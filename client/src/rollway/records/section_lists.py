@@ -1,6 +1,6 @@
 """The record section of a batch of up to a few thousand records, from lists of byte strings.
 
-Lists are what JSON and Python programs have. Without the compiled way (``_sections.pyx``) there is no loop over
+Lists are what JSON and Python programs have. Without the compiled way (``sections_c.pyx``) there is no loop over
 records here either: each field is one pass of ``map`` over the list, and one join puts them together. Below some
 thousand records that is quicker than arrays.
 """
@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 from rollway.records import compiled
 from rollway.records.columns import name_to_bytes
-from rollway.records.varint import encode_varlong
+from rollway.records.sections.varint import encode_varlong
 
 _KEPT_MAX = 16 * 1024
 _ATTRIBUTES = b"\x00"

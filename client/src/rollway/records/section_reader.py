@@ -11,7 +11,7 @@
     headerCount    varint
     headers        each: nameLength varint, name (UTF-8), valueLength varint (-1: null), value
 
-Compiled (``_sections.pyx``), it is walked once and copied once. In Python, where records begin is found first; then
+Compiled (``sections_c.pyx``), it is walked once and copied once. In Python, where records begin is found first; then
 every field is read for all records at once. No field is checked against its
 record's end while reading: places only ever grow, so a record whose last field ends exactly where the record does has
 all of them inside.
@@ -38,7 +38,7 @@ from rollway.records.section_rows import (
     read_rows,
 )
 from rollway.records.section_tables_read import read_tables
-from rollway.records.varint import VARLONG_BYTES_MAX
+from rollway.records.sections.varint import VARLONG_BYTES_MAX
 from rollway.records.varint_arrays import Varints, read_varints
 
 # Measured: with fewer records the fixed cost of arrays is larger than that of a loop. Large sections never take the

@@ -12,7 +12,7 @@ import numpy as np
 from rollway.records.columns import BinaryColumn, HeaderColumns, RecordColumns, name_from_bytes
 from rollway.records.errors import BrokenRecordError
 from rollway.records.section_lists import header_blocks, join_rows
-from rollway.records.varint import read_varint, read_varlong
+from rollway.records.sections.varint import read_varint, read_varlong
 
 RECORD_BODY_BYTES_MIN = 6
 """A record without key, value and headers, its length field left out."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rollway.records.columns import BinaryColumn, ByteArray, HeaderColumns, Int64Array, RecordColumns
 from rollway.records.errors import BrokenRecordError
-from rollway.records.varint import VARINT_BYTES_MAX, read_varint, read_varlong
+from rollway.records.sections.varint import VARINT_BYTES_MAX, read_varint, read_varlong
 
 # Fewer rows than this in a table that is not the last, and the section is not one of tables.
 _TABLE_ROWS_MIN = 32

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollway.records.columns import BinaryColumn, ByteArray, HeaderColumns, Int64Array, RecordColumns
-from rollway.records.varint import encode_varlong
+from rollway.records.sections.varint import encode_varlong
 from rollway.records.varint_arrays import VarintColumn, encode_varints
 
 # Deltas that grow and fall take other sizes again and again; then the tables are too small to be worth it.

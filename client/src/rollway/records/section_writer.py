@@ -1,6 +1,6 @@
 """The uncompressed record section of a batch, from columns (its layout: ``section_reader``).
 
-Compiled (``_sections.pyx``), it is a loop over records. In Python there is none: varints are laid out in numpy, then
+Compiled (``sections_c.pyx``), it is a loop over records. In Python there is none: varints are laid out in numpy, then
 Arrow joins them with keys and values, row by row, in C++. The data of the joined column is the section.
 """
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollway.records.columns import BoolArray, ByteArray, Int64Array
-from rollway.records.varint import VARINT_BYTES_MAX, VARLONG_BYTES_MAX, encode_varlong
+from rollway.records.sections.varint import VARINT_BYTES_MAX, VARLONG_BYTES_MAX, encode_varlong
 
 # The last byte of the longest form has room for more bits than the number.
 _LAST_BYTE_MAX = {VARINT_BYTES_MAX: 0x0F, VARLONG_BYTES_MAX: 0x01}

@@ -14,8 +14,8 @@ from rollway.records.compression import decompress
 from rollway.records.decode import DECOMPRESSED_BYTES_MAX
 from rollway.records.errors import BrokenBatchError, BrokenRecordError
 from rollway.records.gather import Ranges, gather
-from rollway.records.lz4_of_magic_0 import with_right_checksum
-from rollway.records.message_set import CODEC_MASK, Message, read_messages
+from rollway.records.message_sets.lz4_of_magic_0 import with_right_checksum
+from rollway.records.message_sets.messages import CODEC_MASK, Message, read_messages
 
 
 @dataclass(frozen=True, slots=True)

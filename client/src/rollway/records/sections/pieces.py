@@ -10,7 +10,7 @@ import numpy as np
 from rollway.records.errors import BrokenRecordError
 from rollway.records.section_boundaries import find_boundaries
 from rollway.records.section_rows import RECORD_BODY_BYTES_MIN, broken_row
-from rollway.records.varint import read_varint
+from rollway.records.sections.varint import read_varint
 
 PIECE_BYTES = 256 * 1024
 """Bytes of records in a piece, unless a single record is longer."""

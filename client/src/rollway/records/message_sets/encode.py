@@ -11,8 +11,8 @@ import numpy as np
 from rollway.records.batch import Codec, TimestampType
 from rollway.records.columns import Int64Array, RecordColumns
 from rollway.records.compression import compress
-from rollway.records.lz4_of_magic_0 import with_wrong_checksum
-from rollway.records.message_set import TIMESTAMP_TYPE_BIT
+from rollway.records.message_sets.lz4_of_magic_0 import with_wrong_checksum
+from rollway.records.message_sets.messages import TIMESTAMP_TYPE_BIT
 
 _ENTRY_HEAD = struct.Struct(">qiI")
 _CRC_BYTES = 4
