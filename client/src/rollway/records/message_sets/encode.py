@@ -29,14 +29,14 @@ def encode_message_set(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     level: int | None = None,
 ) -> bytes:
-    """Plain messages, or with a codec one wrapper around all of them; the offsets are those of ``columns``.
+    """Return plain messages, or with a codec one wrapper around all of them; the offsets are those of ``columns``.
 
-    Headers are dropped, as neither magic has them; magic 0 drops timestamps too. With
-    ``TimestampType.LOG_APPEND_TIME`` readers report a wrapper's timestamp, the largest, for every record. No records
+    Headers are dropped, because neither magic has them; magic 0 also drops timestamps. With
+    ``TimestampType.LOG_APPEND_TIME`` readers report a wrapper's timestamp, the latest, for every record. No records
     make no messages.
 
     Raises:
-        ValueError: another magic than 0 and 1, zstd, a level the codec does not have, or a message of 2 GiB.
+        ValueError: the magic is neither 0 nor 1, the codec is zstd or does not have the level, or a message has 2 GiB.
     """
     if magic not in _HEADS:
         raise ValueError(f"a message set has magic 0 or 1, not {magic}")

@@ -1,7 +1,7 @@
 """LZ4 frames as messages of magic 0 carry them: with a header checksum over too many bytes.
 
 Kafka's first LZ4 writer let the checksum of the frame's header begin at the magic number, 4 bytes too early. Readers of
-that age accept nothing else; readers of ours accept nothing but the right one. So it is exchanged on the way.
+that age accept only this checksum; today's LZ4 libraries accept only the right one. This module exchanges them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _MASK = 0xFFFFFFFF
 
 
 def with_right_checksum(frame: bytes | memoryview) -> bytes:
-    """The same frame with the header checksum of the standard, whatever checksum it has.
+    """Return the frame with the header checksum of the standard. The checksum that it has is not compared.
 
     Raises:
-        BrokenBatchError: the bytes begin with no LZ4 frame header, or one that names a dictionary.
+        BrokenBatchError: the bytes begin with no LZ4 frame header, or with one that names a dictionary.
     """
     return _with_checksum(frame, covered_from=_FLAGS_AT)
 
 
 def with_wrong_checksum(frame: bytes | memoryview) -> bytes:
-    """The same frame with the header checksum that readers of magic 0 expect.
+    """Return the frame with the header checksum that readers of magic 0 expect.
 
     Raises:
         BrokenBatchError: as ``with_right_checksum``.
@@ -53,7 +53,7 @@ def _with_checksum(frame: bytes | memoryview, *, covered_from: int) -> bytes:
 
 
 def _xxh32(content: bytes) -> int:
-    """xxHash32 with seed 0, of fewer than 16 bytes."""
+    """Return the xxHash32 with seed 0 of fewer than 16 bytes."""
     assert len(content) < 16
     digest = (_PRIME_5 + len(content)) & _MASK
     whole = len(content) & ~3

@@ -1,4 +1,4 @@
-"""Message sets of magic 0 and 1, the formats before record batches: their layout, and walking them (spec A10, A11).
+"""Message sets of magic 0 and 1, the formats before record batches: their layout, and how to walk them (spec A10, A11).
 
 An entry of a set, big-endian::
 
@@ -15,7 +15,7 @@ An entry of a set, big-endian::
 
 A message that names a codec is a wrapper: its value is a message set, compressed as a whole. The wrapper's offset is
 that of its last inner message. Inner offsets are absolute with magic 0; with magic 1 they count from 0, and the
-wrapper's own says where that is.
+wrapper's own gives the position of the last one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MESSAGE_BYTES_MIN = 14
 """The smallest message of magic 0: no key, no value."""
 
 MESSAGE_OVERHEAD_BYTES = {0: 26, 1: 34}
-"""What an entry takes beside its key and value, by magic: its head, the message's head, two lengths."""
+"""The bytes of an entry beside its key and value, by magic: its head, the message's head, two lengths."""
 
 CODEC_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08
@@ -82,10 +82,10 @@ class Message(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """How the value is compressed, if this is a wrapper.
+        """The codec of the value, if this is a wrapper.
 
         Raises:
-            UnknownCodecError: none of those that magic 0 and 1 know; zstd is younger.
+            UnknownCodecError: magic 0 and 1 have no such codec; zstd is younger.
         """
         number = self.attributes & CODEC_MASK
         if number >= Codec.ZSTD:
@@ -94,17 +94,16 @@ class Message(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whose clock; magic 0 has only the producer's silence, which counts as CreateTime."""
+        """Whose clock the timestamp is from. Magic 0 has no timestamp, which counts as CreateTime."""
         appended = self.magic > 0 and self.attributes & TIMESTAMP_TYPE_BIT
         return TimestampType.LOG_APPEND_TIME if appended else TimestampType.CREATE_TIME
 
 
 def walk_entries(buffer: Buffer, position: int = 0) -> Iterator[SetEntry]:
-    """The entries of a message set from ``position`` on, by their sizes alone.
+    """Yield the entries of a message set from ``position`` on, by their sizes alone.
 
-    A partial last one ends the walk and is no error (spec A11).
-
-    Wrappers are not looked into: this is Kafka's shallow iterator.
+    A partial last entry ends the walk and is no error (spec A11). Wrappers are not unpacked: this is Kafka's shallow
+    iterator.
 
     Raises:
         BrokenBatchError: a size below that of the smallest message.
@@ -122,14 +121,14 @@ def walk_entries(buffer: Buffer, position: int = 0) -> Iterator[SetEntry]:
 
 
 def read_messages(view: memoryview) -> Iterator[Message]:
-    """Each entry that ``walk_entries`` finds, as ``read_message`` reads it: the loop that old messages wait for.
+    """Yield each entry that ``walk_entries`` finds, as ``read_message`` reads it, but in one quick loop.
 
     Raises:
-        BrokenBatchError, UnsupportedMagicError, BrokenRecordError: as those two.
+        BrokenBatchError, UnsupportedMagicError, BrokenRecordError: as ``walk_entries`` and ``read_message``.
     """
     position, end = 0, len(view)
     while end - position >= _PLAIN_0.size + _LENGTH.size:
-        # Whatever is not as it should be is read again below, to be told in words.
+        # A message that is not sound is read again below, which finds the words for the error.
         offset, size, crc, magic, attributes, key_length = _PLAIN_0.unpack_from(view, position)
         key_at = position + _PLAIN_0.size
         timestamp = _NO_TIMESTAMP
@@ -155,11 +154,11 @@ def read_messages(view: memoryview) -> Iterator[Message]:
 
 
 def read_message(view: memoryview, entry: SetEntry) -> Message:
-    """The message of an entry, after checking its CRC and that its fields fill it exactly.
+    """Return the message of an entry, after checking its CRC and that its fields fill it exactly.
 
     Raises:
-        BrokenBatchError: a wrong CRC.
-        UnsupportedMagicError: a magic that is neither 0 nor 1.
+        BrokenBatchError: the CRC is wrong.
+        UnsupportedMagicError: the magic is neither 0 nor 1.
         BrokenRecordError: key and value do not fill the message.
     """
     position, offset, end = entry.position, entry.offset, entry.end
@@ -187,7 +186,7 @@ def read_message(view: memoryview, entry: SetEntry) -> Message:
 
 
 def _read_range(view: memoryview, at: int, end: int, position: int) -> tuple[int, int]:
-    """Where the bytes begin whose length stands at ``at``, and that length."""
+    """Return where the bytes begin whose length stands at ``at``, and that length."""
     if at + _LENGTH.size > end:
         raise _misfit(position)
     (length,) = _LENGTH.unpack_from(view, at)
