@@ -17,7 +17,7 @@ OASDIFF_VERSION := v1.37.0
 OASDIFF_HOME := $(VENV)/oasdiff-$(OASDIFF_VERSION)
 OASDIFF := $(OASDIFF_HOME)/oasdiff
 # What is compiled when there is a compiler.
-COMPILED := client/src/rollway/records/sections/sections_c.pyx app/metrics/_distributions.pyx app/record_json/_plain_records.pyx app/record_json/_record_texts.pyx app/fast_path/_quick_answers.pyx app/http/connection/_plain_heads.pyx app/fast_path/_plain_requests.pyx storage/segment/_batch_search.pyx storage/log/_plain_append.pyx
+COMPILED := client/src/rollway/records/partitioner_c.pyx client/src/rollway/records/sections/reader_c.pyx client/src/rollway/records/sections/writer_c.pyx app/metrics/_distributions.pyx app/record_json/_plain_records.pyx app/record_json/_record_texts.pyx app/fast_path/_quick_answers.pyx app/http/connection/_plain_heads.pyx app/fast_path/_plain_requests.pyx storage/segment/_batch_search.pyx storage/log/_plain_append.pyx
 
 # pip says nothing of its own newer releases, and builds every source archive the way it will soon build them all.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -85,7 +85,7 @@ $(SETUP_STAMP): requirements/build.lock requirements/dev.lock pyproject.toml cli
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e client -e . & ours=$$!; \
 	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements/dev.lock && wait $$ours
 	@touch $@
-	@$(BIN)/python -c 'from rollway.records.compiled import is_compiled; is_compiled() or print("no C compiler, or no Python.h: records are read and written in Python, which is several times slower")'
+	@$(BIN)/python -c 'from rollway.records.compiled import is_compiled; is_compiled() or print("no C compiler, or no Python.h: records are read and written in Python, which takes 10 to 100 times as long")'
 	@echo "ready: $(BIN)/rollway, and every target of this Makefile"
 
 run: setup ## start the service on http://127.0.0.1:8080 with its data in rollway-data (DATA_DIR=...)

@@ -1,12 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Records of a JSON body, written as a record section while they are read: no object is made of any of them.
 
-Only ever sure of the good, as ``sections_c.pyx``: keys and values that are text or null, headers, a time in milliseconds, the
-partition that the request is for. Whatever is broken, unusual or too large is ``None``, and ``translate``'s to judge.
+It takes plain records only: keys and values that are text or null, headers, a time in milliseconds, the partition of the
+request. For a body that is broken, unusual or too large it returns ``None``, and ``translate`` judges it.
 
-One rule keeps each access inside: what reads a byte has looked at ``end`` before, and what writes some has made room.
-Nothing that is looked at once is trusted afterwards to be the same, so memory that somebody changes meanwhile makes a wrong
-answer, and no access outside.
+One rule keeps each access inside: code checks ``end`` before it reads a byte, and makes room before it writes. A byte that is
+read twice is checked twice, so memory that changes meanwhile can cause a wrong result, but no access outside.
 
 Thread: any. Large bodies are read without the interpreter's lock.
 """
@@ -63,6 +62,7 @@ cdef bint make_room(Buffer* buffer, Py_ssize_t more) noexcept nogil:
     return True
 
 
+# As in the library's ``writer_c``: an isolated build of the service has no sources of the library to share a .pxd with.
 cdef inline uint64_t zigzag_of(int64_t number) noexcept nogil:
     return (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
 

@@ -1,4 +1,4 @@
-"""What tests of the library share: those of sections hold for the compiled way and for the one in Python."""
+"""Fixtures of the library's tests. Tests of sections and of hashes run on the compiled and on the plain modules."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from rollway.records import compiled
+from client.tests.twins import plain_python
+from rollway.records.compiled import is_compiled
 
 
-@pytest.fixture(scope="module", params=["compiled", "python"])
-def way(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Which way sections are read and written."""
-    if request.param == "compiled" and not compiled.is_compiled():
+@pytest.fixture(scope="module", params=["compiled", "plain"])
+def twin(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run the test twice: with the compiled modules, and with their twins in plain Python."""
+    if request.param == "plain":
+        with plain_python():
+            yield "plain"
+    elif is_compiled():
+        yield "compiled"
+    else:
         pytest.skip("the package was installed without a compiler")
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "python":
-            patch.setattr(compiled, "sections", None)
-        yield request.param

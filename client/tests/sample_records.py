@@ -7,8 +7,6 @@ import random
 from crc32c import crc32c
 from hypothesis import strategies as st
 
-import rollway.records.section_reader as section_reader
-import rollway.records.section_writer as section_writer
 from rollway.records import Record
 from rollway.records.batch import BatchHeader, build_batch
 from rollway.records.sections.varint import append_varlong
@@ -91,11 +89,3 @@ def with_right_crc(batch: bytes | bytearray) -> bytes:
     fixed = bytearray(batch)
     fixed[17:21] = crc32c(bytes(fixed[21:])).to_bytes(4, "big")
     return bytes(fixed)
-
-
-def only(path: str, monkeypatch: object) -> None:
-    """Make "rows" or "columns" the only way to read and write sections, whatever their size."""
-    rows_max = {"rows": 2**31, "columns": 0}[path]
-    for module in (section_reader, section_writer):
-        monkeypatch.setattr(module, "_ROWS_MAX", rows_max)  # type: ignore[attr-defined]
-    monkeypatch.setattr(section_reader, "_ROWS_BYTES_MAX", rows_max)  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from rollway.records import (
     records_from_columns,
 )
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("twin")
 
 lists = st.lists(byte_strings, max_size=20)
 

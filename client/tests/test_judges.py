@@ -26,7 +26,7 @@ from rollway.records import (
     split_batches,
 )
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("twin")
 
 codecs = pytest.mark.parametrize("codec", Codec)
 seeds = pytest.mark.parametrize("seed", range(12))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -9,10 +10,11 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from client.tests.sample_records import batch_bytes, only, random_records, record_bytes, record_lists, varint
+from client.tests.sample_records import batch_bytes, random_records, record_bytes, varint
+from client.tests.twins import plain_python
 from rollway.records import (
     BrokenRecordError,
     Codec,
@@ -22,18 +24,16 @@ from rollway.records import (
     RecordFormatError,
     UnknownCodecError,
     columns_from_records,
-    compiled,
     decode_batch,
     encode_batch,
     records_from_columns,
     split_batches,
 )
+from rollway.records.compiled import PURE_PYTHON_VARIABLE
 from rollway.records.compression import compress
-from rollway.records.section_facts import find_facts
+from rollway.records.sections.reader import find_facts
 
-pytestmark = pytest.mark.usefixtures("way")
-
-paths = pytest.mark.parametrize("path", ["rows", "columns"])
+pytestmark = pytest.mark.usefixtures("twin")
 
 SOUND = record_bytes(value=varint(3) + b"abc", headers=varint(1) + varint(1) + b"h" + varint(-1))
 
@@ -92,11 +92,9 @@ def decode(section: bytes, record_count: int) -> list[Record]:
     return records_from_columns(decode_batch(RecordBatch(batch_bytes(section, record_count))))
 
 
-@paths
 @pytest.mark.parametrize("before", [0, 1, 40, 200])
 @pytest.mark.parametrize("name", BROKEN)
-def test_v_22_broken_records_are_named(path: str, monkeypatch: pytest.MonkeyPatch, name: str, before: int) -> None:
-    only(path, monkeypatch)
+def test_v_22_broken_records_are_named(name: str, before: int) -> None:
     with pytest.raises(BrokenRecordError) as caught:
         decode(SOUND * before + BROKEN[name], before + 1)
     assert caught.value.kafka_code == 87
@@ -104,12 +102,10 @@ def test_v_22_broken_records_are_named(path: str, monkeypatch: pytest.MonkeyPatc
         assert [place for place, _ in caught.value.record_errors] == [before]
 
 
-@paths
 @pytest.mark.parametrize("before", [0, 1, 40, 200])
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_names_that_are_no_text_are_read(path: str, monkeypatch: pytest.MonkeyPatch, name: str, before: int) -> None:
+def test_names_that_are_no_text_are_read(name: str, before: int) -> None:
     """And written again, to the byte; with lone surrogates for what is not UTF-8 where a name is text."""
-    only(path, monkeypatch)
     names = ODD_NAMES[name]
     odd = record_bytes(headers=varint(len(names)) + b"".join(varint(len(one)) + one + varint(-1) for one in names))
     section = SOUND * before + odd + SOUND
@@ -126,43 +122,34 @@ def test_names_that_are_no_text_are_read(path: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_names_that_are_no_text_are_of_no_interest_to_the_log(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The quick check of what is produced takes them, in C and in Python."""
+def test_names_that_are_no_text_are_of_no_interest_to_the_log(name: str) -> None:
+    """The quick check of produced batches accepts them, and both writers write the same bytes."""
     headers = tuple((one.decode("utf-8", "surrogateescape"), b"v") for one in ODD_NAMES[name])
     for count in (1, 20, 200):
         records = [Record(place, 1000 + place, b"k", b"v", headers) for place in range(count)]
         columns = columns_from_records(records)
         section = bytes(encode_batch(columns)[61:])
-        found = find_facts(section, count)
-        assert found == (0, count - 1, False)
-        with monkeypatch.context() as patch:
-            patch.setattr(compiled, "sections", None)
-            assert find_facts(section, count) == found
+        assert find_facts(section, count) == (0, count - 1, False)
+        with plain_python():
             assert bytes(encode_batch(columns)[61:]) == section
 
 
-@paths
 @pytest.mark.parametrize("name", [name for name in BROKEN if name not in ("length cut off", "length one too long")])
-def test_v_22_a_broken_record_among_sound_ones(path: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    only(path, monkeypatch)
+def test_v_22_a_broken_record_among_sound_ones(name: str) -> None:
     # What follows a wrong length is anything, but the first broken record is known.
     with pytest.raises(BrokenRecordError) as caught:
         decode(SOUND * 100 + BROKEN[name] + SOUND * 100, 201)
     assert [place for place, _ in caught.value.record_errors] == [100]
 
 
-@paths
 @pytest.mark.parametrize("claimed", [-(2**31), -1, 0, 1, 149, 151, 152, 1000, 2**31 - 1])
-def test_v_22_wrong_counts(path: str, monkeypatch: pytest.MonkeyPatch, claimed: int) -> None:
-    only(path, monkeypatch)
+def test_v_22_wrong_counts(claimed: int) -> None:
     with pytest.raises(BrokenRecordError):
         decode(SOUND * 150, claimed)
 
 
-@paths
 @pytest.mark.parametrize("tail", [b"\x00", b"\x80", bytes(7), SOUND[:-1]])
-def test_v_22_leftover_bytes(path: str, monkeypatch: pytest.MonkeyPatch, tail: bytes) -> None:
-    only(path, monkeypatch)
+def test_v_22_leftover_bytes(tail: bytes) -> None:
     with pytest.raises(BrokenRecordError):
         decode(SOUND * 150 + tail, 150)
     with pytest.raises(BrokenRecordError):
@@ -188,9 +175,7 @@ def hostile_batches() -> Iterator[bytes]:
         yield batch_bytes(bytes(compress(codec, record_bytes(headers=varint(2**31 - 1)))), 1, attributes=codec)
 
 
-@paths
-def test_v_22_memory_is_not_taken_for_claims(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    only(path, monkeypatch)
+def test_v_22_memory_is_not_taken_for_claims() -> None:
     for batch in hostile_batches():
         parsed = RecordBatch(batch)
         tracemalloc.start()
@@ -206,7 +191,7 @@ def test_v_22_memory_is_not_taken_for_claims(path: str, monkeypatch: pytest.Monk
 def test_records_and_headers_too_many_for_their_columns_are_refused() -> None:
     records = record_bytes() * 50_000
     headers = record_bytes(headers=varint(50_000) + bytes(100_000))
-    for section, count in ((records, 50_000), (headers, 1)):  # larger than what is read row by row
+    for section, count in ((records, 50_000), (headers, 1)):
         compressed = bytes(compress(Codec.ZSTD, section))
         batch = RecordBatch(batch_bytes(compressed, count, attributes=Codec.ZSTD))
         with pytest.raises(DecompressedSizeError, match="more records or headers"):
@@ -240,8 +225,11 @@ for batch in batches[::-1]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of its memory from /proc")
-def test_v_22_bombs_take_little_memory() -> None:
-    probe = subprocess.run([sys.executable, "-c", MEMORY_PROBE], capture_output=True, text=True, check=True)
+def test_v_22_bombs_take_little_memory(twin: str) -> None:
+    environment = {**os.environ, PURE_PYTHON_VARIABLE: "1" if twin == "plain" else "0"}
+    probe = subprocess.run(
+        [sys.executable, "-c", MEMORY_PROBE], env=environment, capture_output=True, text=True, check=True
+    )
     growth = [int(line) for line in probe.stdout.split()]
     assert len(growth) == 9
     assert max(growth) < 5 * 2**23
@@ -252,28 +240,6 @@ def outcome(batch: bytes) -> list[Record] | str:
         return records_from_columns(decode_batch(RecordBatch(batch), decompressed_bytes_max=2**20))
     except RecordFormatError as error:
         return type(error).__name__
-
-
-def agreed_outcome(monkeypatch: pytest.MonkeyPatch, batch: bytes) -> list[Record] | str:
-    """What rows and columns both make of a batch."""
-    only("rows", monkeypatch)
-    by_rows = outcome(batch)
-    only("columns", monkeypatch)
-    assert outcome(batch) == by_rows
-    return by_rows
-
-
-def test_any_byte_of_a_batch_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    headers = (("größe", b"1"), ("", None))
-    records = [Record(place, place * 50, b"key%d" % place, b"v" * 60, headers[: place % 3]) for place in range(6)]
-    batch = encode_batch(columns_from_records(records))
-    refused = 0
-    for place in range(21, len(batch)):
-        for changed in (0x00, 0x01, 0x02, 0x7F, 0x80, 0xFF, batch[place] ^ 1, batch[place] ^ 2):
-            damaged = batch[:place] + bytes([changed]) + batch[place + 1 :]
-            refused += isinstance(agreed_outcome(monkeypatch, damaged), str)
-    # Bytes of a header name are anything.
-    assert refused > 370
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -287,24 +253,6 @@ def test_random_damage_to_large_batches(codec: Codec) -> None:
                 place = random_.randrange(21, len(batch))
                 damaged[place] = random_.choice([0, 1, 0x7F, 0x80, 0xFF, random_.randrange(256)])
             outcome(bytes(damaged))
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(records=record_lists(max_size=12), data=st.data())
-def test_rows_and_columns_agree_on_damage(
-    monkeypatch: pytest.MonkeyPatch, records: list[Record], data: st.DataObject
-) -> None:
-    batch = bytearray(encode_batch(columns_from_records(records * data.draw(st.sampled_from([1, 30])))))
-    for _ in range(data.draw(st.integers(1, 3))):
-        place = data.draw(st.integers(57, len(batch) - 1))
-        batch[place] = data.draw(st.integers(0, 255))
-    agreed_outcome(monkeypatch, bytes(batch))
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(section=st.binary(max_size=200), count=st.integers(0, 30))
-def test_rows_and_columns_agree_on_noise(monkeypatch: pytest.MonkeyPatch, section: bytes, count: int) -> None:
-    agreed_outcome(monkeypatch, batch_bytes(section, count))
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), max_size=4), st.integers(0, 500))

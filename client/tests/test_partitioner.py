@@ -6,10 +6,12 @@ import aiokafka.partitioner
 import kafka.partitioner.default
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from rollway.records import BinaryColumn, compiled, murmur2, partition_for_key, partitions_for_keys
+from rollway.records import BinaryColumn, murmur2, partition_for_key, partitions_for_keys
+
+pytestmark = pytest.mark.usefixtures("twin")
 
 
 @given(st.binary(max_size=40))
@@ -28,16 +30,6 @@ def test_partitions_are_those_of_the_default_partitioner() -> None:
         assert partitions_for_keys(BinaryColumn.from_list(keys), count).tolist() == expected
 
 
-@pytest.fixture(params=["compiled", "python"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hashing in C, and in Python."""
-    if request.param == "python":
-        monkeypatch.setattr(compiled, "sections", None)
-    elif not compiled.is_compiled():
-        pytest.skip("the package was installed without a compiler")
-
-
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("size", [255, 256, 257, 258, 259, 5000])
 def test_long_keys_are_hashed_as_kafkas(size: int) -> None:
     key = random.Random(size).randbytes(size)
@@ -50,8 +42,6 @@ def test_long_keys_are_hashed_as_kafkas(size: int) -> None:
     ]
 
 
-@pytest.mark.usefixtures("way")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.none() | st.binary(max_size=30), max_size=100), st.integers(1, 1000), st.integers(0, 5))
 def test_many_keys_go_where_each_goes(keys: list[bytes | None], count: int, skipped: int) -> None:
     column = BinaryColumn.from_list(keys).slice(min(skipped, len(keys)), len(keys))
@@ -60,7 +50,6 @@ def test_many_keys_go_where_each_goes(keys: list[bytes | None], count: int, skip
     assert partitions.tolist() == [-1 if key is None else partition_for_key(key, count) for key in keys[skipped:]]
 
 
-@pytest.mark.usefixtures("way")
 def test_long_keys_among_many_short_ones() -> None:
     keys = [b"%d" % number for number in range(5000)] + [bytes(size) for size in (50, 51, 52, 53, 100_000)]
     expected = [partition_for_key(key, 12) for key in keys]

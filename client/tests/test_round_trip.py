@@ -4,14 +4,13 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client.tests.sample_records import (
     INT64_MAX,
     INT64_MIN,
     batch_bytes,
-    only,
     random_records,
     record_bytes,
     record_lists,
@@ -35,10 +34,7 @@ from rollway.records import (
     split_batches,
 )
 
-pytestmark = pytest.mark.usefixtures("way")
-
-paths = pytest.mark.parametrize("path", ["rows", "columns"])
-in_both_paths = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+pytestmark = pytest.mark.usefixtures("twin")
 
 
 def decoded(batch: bytes) -> list[Record]:
@@ -47,22 +43,9 @@ def decoded(batch: bytes) -> list[Record]:
     return records_from_columns(decode_batch(parsed))
 
 
-@paths
-@in_both_paths
 @given(records=record_lists(), codec=st.sampled_from(Codec))
-def test_records_round_trip(path: str, monkeypatch: pytest.MonkeyPatch, records: list[Record], codec: Codec) -> None:
-    only(path, monkeypatch)
+def test_records_round_trip(records: list[Record], codec: Codec) -> None:
     assert decoded(encode_batch(columns_from_records(records), codec=codec)) == records
-
-
-@in_both_paths
-@given(records=record_lists())
-def test_rows_and_columns_write_the_same_bytes(monkeypatch: pytest.MonkeyPatch, records: list[Record]) -> None:
-    columns = columns_from_records(records)
-    only("rows", monkeypatch)
-    rows = encode_batch(columns)
-    only("columns", monkeypatch)
-    assert encode_batch(columns) == rows
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -89,10 +72,8 @@ def test_more_records_than_are_read_at_once(count: int) -> None:
     assert (read.headers.names, read.headers.values) == (names, names)
 
 
-@paths
 @pytest.mark.parametrize("length", [0, 1, 56, 57, 63, 64, 8183, 8184, 8192, 1_048_570, 1_048_576, 20_000_000])
-def test_lengths_at_the_edges_of_their_varints(path: str, monkeypatch: pytest.MonkeyPatch, length: int) -> None:
-    only(path, monkeypatch)
+def test_lengths_at_the_edges_of_their_varints(length: int) -> None:
     records = [Record(0, 5, b"k", bytes(length)), Record(1, 5, None, b"v")]
     assert decoded(encode_batch(columns_from_records(records))) == records
 
@@ -108,16 +89,13 @@ def test_runs_of_equal_records_of_every_length() -> None:
         assert decoded(encode_batch(columns_from_records(records))) == records
 
 
-@paths
-def test_v_19_headers_of_every_kind(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    only(path, monkeypatch)
+def test_v_19_headers_of_every_kind() -> None:
     odd = (("null", None), ("empty", b""), ("", b"v"), ("same", b"1"), ("same", b"2"), ("größe", b"\xff"), ("", None))
     many = tuple((f"h{number % 7}", b"%d" % number if number % 3 else None) for number in range(1000))
     records = [Record(0, 1, b"k", b"v", odd), Record(1, 1, None, None), Record(2, 1, None, b"v", many)]
     assert decoded(encode_batch(columns_from_records(records))) == records
 
 
-@paths
 @pytest.mark.parametrize(
     "row",
     [
@@ -129,15 +107,12 @@ def test_v_19_headers_of_every_kind(path: str, monkeypatch: pytest.MonkeyPatch) 
         [1, INT64_MIN + 1, INT64_MAX - 1],
     ],
 )
-def test_v_23_timestamp_deltas_wrap_around(path: str, monkeypatch: pytest.MonkeyPatch, row: list[int]) -> None:
-    only(path, monkeypatch)
+def test_v_23_timestamp_deltas_wrap_around(row: list[int]) -> None:
     records = [Record(place, timestamp, None, None) for place, timestamp in enumerate(row)]
     assert decoded(encode_batch(columns_from_records(records))) == records
 
 
-@paths
-def test_v_23_deltas_at_their_edges(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    only(path, monkeypatch)
+def test_v_23_deltas_at_their_edges() -> None:
     deltas = [(INT64_MAX, 0), (INT64_MIN, 2**31 - 1), (-1, -1), (1, -(2**31))]
     section = b"".join(
         record_bytes(timestamp_delta=varint(timestamp), offset_delta=varint(offset)) for timestamp, offset in deltas
@@ -147,10 +122,8 @@ def test_v_23_deltas_at_their_edges(path: str, monkeypatch: pytest.MonkeyPatch) 
     assert columns.timestamps.tolist() == [INT64_MIN, INT64_MIN + 1, 0, 2]
 
 
-@paths
-def test_log_append_time_is_reported_for_every_record(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_append_time_is_reported_for_every_record() -> None:
     """Spec E15."""
-    only(path, monkeypatch)
     records = random_records(4, 50)
     batch = encode_batch(columns_from_records(records), timestamp_type=TimestampType.LOG_APPEND_TIME)
     assert set(decode_batch(RecordBatch(batch)).timestamps.tolist()) == {max(record.timestamp for record in records)}
@@ -164,17 +137,13 @@ def test_records_after_a_delete_horizon() -> None:
     assert decode_batch(batch).timestamps.tolist() == [600, 1007]
 
 
-@paths
-def test_attributes_of_a_record_mean_nothing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    only(path, monkeypatch)
+def test_attributes_of_a_record_mean_nothing() -> None:
     section = bytearray(record_bytes(value=varint(1) + b"v"))
     section[1] = 0xFF
     assert decode_batch(RecordBatch(batch_bytes(bytes(section), 1))).values.to_list() == [b"v"]
 
 
-@paths
-def test_an_emptied_batch_has_no_records(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    only(path, monkeypatch)
+def test_an_emptied_batch_has_no_records() -> None:
     batch = RecordBatch(batch_bytes(b"", 0))
     assert len(batch.buffer) == HEADER_BYTES
     assert records_from_columns(decode_batch(batch)) == []
@@ -236,9 +205,7 @@ def test_batches_stay_within_the_limit_when_compression_only_adds(codec: Codec) 
         assert [record.value for batch in batches for record in decoded(batch)] == [r.value for r in records]
 
 
-@paths
-def test_header_names_that_are_no_text_are_written_as_they_are(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    only(path, monkeypatch)
+def test_header_names_that_are_no_text_are_written_as_they_are() -> None:
     names = BinaryColumn.from_list([b"fine", b"gr\xf6sse"])
     headers = HeaderColumns(np.array([1, 1]), names, names)
     columns = RecordColumns(np.arange(2), np.arange(2), BinaryColumn.all_null(2), BinaryColumn.all_null(2), headers)

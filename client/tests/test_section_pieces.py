@@ -21,6 +21,8 @@ from rollway.records import (
 )
 from rollway.records.sections.pieces import section_pieces
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 contents = st.one_of(st.none(), st.binary(max_size=30), st.integers(0, 3000).map(bytes))
 rows = st.lists(
     st.tuples(contents, contents, st.lists(st.tuples(st.text(max_size=5), contents), max_size=3)),

@@ -8,7 +8,7 @@ import pytest
 from client.tests.sample_records import random_records
 from rollway.records import Codec, RecordBatch, columns_from_records, decode_batch, encode_section, records_from_columns
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("twin")
 
 BATCH_COUNT = 10_000
 GROUP_COUNT = 20

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.tests.sample_records import INT64_MAX, INT64_MIN, varint
-from rollway.records import BrokenRecordError
+from client.tests.sample_records import INT64_MAX, INT64_MIN, record_bytes, varint
+from rollway.records import BrokenRecordError, RecordColumns
+from rollway.records.sections.reader import read_section
 from rollway.records.sections.varint import read_varint, read_varlong
-from rollway.records.varint_arrays import encode_varints, read_varints, write_varints
+from rollway.records.sections.writer import write_section
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(INT64_MIN, INT64_MAX)
@@ -37,43 +37,51 @@ def test_v_23_bytes_of_the_edges(number: int, encoded: bytes) -> None:
         assert read_varint(encoded, 0, len(encoded)) == (number, len(encoded))
 
 
-def test_v_23_edges_in_arrays_are_the_edges_one_by_one() -> None:
-    numbers = np.array(edges, dtype=np.int64)
-    data, ends = write_varints([encode_varints(numbers)], len(edges))
-    assert data.tobytes() == b"".join(varint(number) for number in edges)
-    read = read_varints(data, ends[:-1], 10)
-    assert read.numbers.tolist() == edges
-    assert read.ends.tolist() == ends[1:].tolist()
-    assert read.broken is None
+@pytest.mark.usefixtures("twin")
+def test_v_23_edges_in_sections_are_the_edges_one_by_one() -> None:
+    section = b"".join(record_bytes(timestamp_delta=varint(number)) for number in edges)
+    columns = read_section(section, len(edges))
+    assert columns.timestamps.tolist() == edges
+    # From one timestamp to the next all deltas come again, and wrap around.
+    written = write_section(RecordColumns(columns.offsets, columns.timestamps, columns.keys, columns.values))
+    deltas = [(number - edges[0] + 2**63) % 2**64 - 2**63 for number in edges]
+    assert read_section(written, len(edges)).timestamps.tolist() == deltas
 
 
+@pytest.mark.usefixtures("twin")
 @given(st.lists(st.tuples(int64, int32, int32), min_size=1, max_size=30))
-def test_rows_of_numbers_round_trip(rows: list[tuple[int, int, int]]) -> None:
-    columns = [encode_varints(np.array(column, dtype=np.int64)) for column in zip(*rows, strict=True)]
-    data, ends = write_varints(columns, len(rows))
-    assert data.tobytes() == b"".join(varint(number) for row in rows for number in row)
-    first = read_varints(data, ends[:-1], 10)
-    second = read_varints(data, first.ends)
-    third = read_varints(data, second.ends)
-    read = zip(first.numbers.tolist(), second.numbers.tolist(), third.numbers.tolist(), strict=True)
-    assert list(read) == rows
-    assert third.ends.tolist() == ends[1:].tolist()
+def test_numbers_of_records_round_trip(rows: list[tuple[int, int, int]]) -> None:
+    section = b"".join(
+        record_bytes(
+            timestamp_delta=varint(timestamp),
+            offset_delta=varint(offset),
+            value=varint(len(varint(other))) + varint(other),
+        )
+        for timestamp, offset, other in rows
+    )
+    columns = read_section(section, len(rows))
+    values = [value or b"" for value in columns.values.to_list()]
+    read = [read_varint(value, 0, len(value)) for value in values]
+    assert [end for _, end in read] == list(map(len, values))
+    numbers = [number for number, _ in read]
+    assert list(zip(columns.timestamps.tolist(), columns.offsets.tolist(), numbers, strict=True)) == rows
 
 
+@pytest.mark.usefixtures("twin")
 @given(st.binary(min_size=1, max_size=12))
-def test_arrays_refuse_what_one_by_one_is_refused(encoded: bytes) -> None:
-    # Bytes that end a number follow, so that a number that is cut off is not the question.
-    data = np.frombuffer(encoded + bytes(10), dtype=np.uint8)
-    for read_one, bytes_max in ((read_varint, 5), (read_varlong, 10)):
-        many = read_varints(data, np.zeros(1, dtype=np.int64), bytes_max)
+def test_sections_refuse_the_numbers_that_are_refused_one_by_one(encoded: bytes) -> None:
+    # Bytes that end a number follow, so no number is cut off.
+    data = encoded + bytes(10)
+    for read_one, field in ((read_varint, "offset_delta"), (read_varlong, "timestamp_delta")):
         try:
-            number, end = read_one(data.tobytes(), 0, len(data))
-        except BrokenRecordError:
-            assert many.broken is not None
-            assert many.broken.tolist() == [True]
+            number, end = read_one(data, 0, len(data))
+        except BrokenRecordError as error:
+            with pytest.raises(BrokenRecordError, match=f"record 0 {str(error).partition(' at byte')[0]} at byte"):
+                read_section(record_bytes(**{field: data}), 1)
         else:
-            assert many.broken is None or not many.broken.any()
-            assert (many.numbers.tolist(), many.ends.tolist()) == ([number], [end])
+            columns = read_section(record_bytes(**{field: data[:end]}), 1)
+            found = columns.offsets if read_one is read_varint else columns.timestamps
+            assert found.tolist() == [number]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from rollway.records import (
 from rollway.records.columns import BoolArray, Int64Array, RecordColumns
 from rollway.records.compression import find_lz4_obstacle
 from rollway.records.decode import COLUMNS_RATIO_MAX
-from rollway.records.section_facts import find_facts
+from rollway.records.sections.reader import find_facts
 from storage.batches.recompression import rebuild, recompress, stored_codec
 from storage.config import TopicConfig
 from storage.errors import (

@@ -19,7 +19,7 @@ from libc.string cimport memcpy
 
 from crc32c import crc32c
 
-from rollway.records import compiled
+from rollway.records.sections import reader
 from storage.batches.append_request import AppendResult
 from storage.disk.file_system import LocalFile
 from storage.index.index_file import POSITION_MAX, RELATIVE_OFFSET_MAX
@@ -67,13 +67,13 @@ cdef struct Facts:
     int64_t greatest
     bint has_null_key
 
-# ``survey`` of ``rollway.records.sections.sections_c``.
+# ``survey`` of ``rollway.records.sections.reader_c``.
 ctypedef bint (*Survey)(const uint8_t*, Py_ssize_t, int64_t, int64_t, Facts*) noexcept nogil
 
 cdef const char* SURVEY_NAME = "rollway.records.survey.1"
 cdef Survey survey = NULL
 
-capsule = getattr(compiled.sections, "survey_capsule", None)
+capsule = getattr(reader.compiled, "survey_capsule", None)
 if capsule is not None and PyCapsule_IsValid(capsule, SURVEY_NAME):
     survey = <Survey>PyCapsule_GetPointer(capsule, SURVEY_NAME)
 is_usable = survey != NULL

@@ -1,13 +1,16 @@
 """Kafka's record batches, and the message sets before them, to and from columns.
 
-Bytes only: no files, no network, no threads.
+Bytes only: no files, no network, no threads. Each error about bytes is a ``RecordFormatError``.
 
-Whole batches: ``split_batches``, ``parse_header``, ``RecordBatch``, ``stamp``. Records in columns, the fast way:
+Whole batches: ``split_batches``, ``parse_header``, ``RecordBatch``, ``stamp``. Records in columns, which is fastest:
 ``encode_batch``, ``encode_batches``, ``decode_batch``, ``RecordColumns``; ``encode_section`` for a batch that is sent
 in two pieces. In lists: ``encode_lists``. Records one by one: ``Record``, ``columns_from_records``,
 ``records_from_columns``. Messages of magic 0 and 1: ``decode_message_set``, ``encode_message_set``, ``walk_entries``.
 The framing of fetch answers in Kafka 0.7: ``encode_frame``, ``encode_multi_frame`` and their heads; its entries:
-``encode_entries``, ``decode_entries``. Everything wrong with bytes is a ``RecordFormatError``.
+``encode_entries``, ``decode_entries``.
+
+``sections`` reads and writes the records of a batch, in C where it was compiled. ``message_sets`` has the older
+formats. Start with ``batch``, then ``sections.reader``.
 """
 
 from rollway.records.batch import (

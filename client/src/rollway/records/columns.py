@@ -1,10 +1,11 @@
-"""Records as columns: what one batch or many hold, without one Python object per record.
+"""Records as columns: the records of one batch or many, without one Python object for each.
 
-The layout is Arrow's: a column of byte strings is one buffer plus the n + 1 places where its elements meet.
+The layout is Arrow's: a column of n byte strings is one buffer and the n + 1 places where its elements meet.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -24,11 +25,13 @@ _NO_BYTES: ByteArray = np.empty(0, dtype=np.uint8)
 class BinaryColumn:
     """Byte strings, or null: element ``i`` is ``data[offsets[i]:offsets[i + 1]]`` unless ``nulls[i]``.
 
-    ``offsets`` has one entry more than the column and need not begin at 0. ``nulls`` is absent when nothing is null;
-    a null's own range is of no meaning. Nothing is copied, and nothing may be changed afterwards.
+    ``offsets`` has one entry more than the column and need not begin at 0. ``nulls`` is absent if no element is null;
+    the range of a null has no meaning. The column shares the memory of its arguments, which must not change afterwards.
+
+    Example: ``BinaryColumn(b"abc", np.array([0, 2, 3]))`` has the elements ``b"ab"`` and ``b"c"``.
 
     Raises:
-        ValueError: offsets that fall, or leave ``data``; as many ``nulls`` as elements are needed.
+        ValueError: the offsets fall, or leave ``data``, or there are not as many ``nulls`` as elements.
     """
 
     __slots__ = ("data", "nulls", "offsets")
@@ -48,7 +51,7 @@ class BinaryColumn:
 
     @classmethod
     def unchecked(cls, data: ByteArray, offsets: Int64Array, nulls: BoolArray | None = None) -> Self:
-        """A column whose offsets are right by the way they were made: nothing is looked at."""
+        """Return a column without checking its offsets: for callers that made them right."""
         column = cls.__new__(cls)
         column.data = data
         column.offsets = offsets
@@ -57,7 +60,7 @@ class BinaryColumn:
 
     @classmethod
     def from_list(cls, items: Sequence[bytes | None]) -> Self:
-        """A column of these byte strings; ``None`` is null."""
+        """Return a column of these byte strings; ``None`` is null."""
         present = [item or b"" for item in items]
         offsets = np.array([0, *accumulate(map(len, present))], dtype=np.int64)
         nulls = np.array([item is None for item in items]) if None in items else None
@@ -78,11 +81,11 @@ class BinaryColumn:
 
     @classmethod
     def all_null(cls, count: int) -> BinaryColumn:
-        """``count`` nulls."""
+        """Return ``count`` nulls."""
         return cls.unchecked(_NO_BYTES, np.zeros(count + 1, dtype=np.int64), np.ones(count, dtype=np.bool_))
 
     def to_list(self) -> list[bytes | None]:
-        """Every element, copied out."""
+        """Return a copy of every element."""
         base = int(self.offsets[0])
         data = self.data[base : int(self.offsets[-1])].tobytes()
         bounds = (self.offsets - base).tolist()
@@ -94,10 +97,10 @@ class BinaryColumn:
 
     @classmethod
     def from_arrow(cls, array: pa.Array | pa.ChunkedArray) -> BinaryColumn:
-        """The same byte strings, from an Arrow array of binary, string or their large kinds; copies no data.
+        """Return the same byte strings, from an Arrow array of binary, string or their large kinds; copies no data.
 
         Raises:
-            TypeError: another type of array.
+            TypeError: the array is of another type.
         """
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
@@ -117,7 +120,7 @@ class BinaryColumn:
         return cls(data, offsets, nulls)
 
     def to_arrow(self) -> pa.LargeBinaryArray:
-        """An Arrow ``large_binary`` array over the same memory."""
+        """Return an Arrow ``large_binary`` array over the same memory."""
         validity = None if self.nulls is None else pa.py_buffer(np.packbits(~self.nulls, bitorder="little"))
         offsets = np.ascontiguousarray(self.offsets, dtype=np.int64)
         return pa.LargeBinaryArray.from_buffers(
@@ -126,7 +129,7 @@ class BinaryColumn:
 
     @classmethod
     def concatenate(cls, columns: Sequence[BinaryColumn]) -> BinaryColumn:
-        """The elements of all columns, one column after the other; the only one itself."""
+        """Return the elements of all columns, one column after the other. A single column is returned as it is."""
         if len(columns) == 1:
             return columns[0]
         data = [column.data[int(column.offsets[0]) : int(column.offsets[-1])] for column in columns]
@@ -137,18 +140,18 @@ class BinaryColumn:
         return cls.from_lengths(np.concatenate(data), lengths, nulls)
 
     def without_nulls(self) -> Self:
-        """The same byte strings, with whatever range a null has in its place."""
+        """Return the same byte strings, with the bytes of its range in the place of a null."""
         return self.unchecked(self.data, self.offsets)
 
     def null_flags(self) -> BoolArray:
-        """``nulls``, or as many ``False``."""
+        """Return ``nulls``, or one ``False`` for each element."""
         return np.zeros(len(self), dtype=np.bool_) if self.nulls is None else self.nulls
 
     def slice(self, start: int, end: int) -> Self:
-        """Elements ``[start, end)``, over the same memory.
+        """Return elements ``[start, end)``, over the same memory.
 
         Raises:
-            IndexError: the column does not reach so far.
+            IndexError: the column has no such elements.
         """
         if not 0 <= start <= end <= len(self):
             raise IndexError(f"elements {start} to {end} of {len(self)}")
@@ -156,7 +159,7 @@ class BinaryColumn:
         return self.unchecked(self.data, self.offsets[start : end + 1], nulls)
 
     def lengths(self) -> Int64Array:
-        """Bytes per element, 0 for a null."""
+        """Return the bytes of each element, 0 for a null."""
         lengths = self.offsets[1:] - self.offsets[:-1]
         if self.nulls is not None:
             lengths[self.nulls] = 0
@@ -164,7 +167,7 @@ class BinaryColumn:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all elements together."""
+        """The bytes of all elements together."""
         if self.nulls is None:
             return int(self.offsets[-1] - self.offsets[0])
         return int(self.lengths().sum())
@@ -190,19 +193,52 @@ class BinaryColumn:
         return f"BinaryColumn({len(self)} byte strings, {int(self.offsets[-1] - self.offsets[0])} bytes)"
 
 
-def name_from_bytes(name: bytes) -> str:
-    """A header's name as text. Bytes that are not UTF-8 become lone surrogates, as Python does with file names.
+class BinaryColumnBuilder:
+    """A column of byte strings that grows at its end. A byte string takes 9 bytes beside its own.
 
-    So ``b"\\xff"`` is ``"\\udcff"``, of which ``name_to_bytes`` makes the same byte again.
+    Example: after ``append(b"ab")`` and ``append(None)``, ``column()`` has the elements ``b"ab"`` and null.
+    """
+
+    __slots__ = ("_data", "_nulls", "_offsets")
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._offsets = array("q", [0])
+        self._nulls = bytearray()
+
+    def append(self, content: bytes | memoryview | None) -> None:
+        """Add a byte string, or a null."""
+        if content is None:
+            self._nulls.append(True)
+        else:
+            self._nulls.append(False)
+            self._data += content
+        self._offsets.append(len(self._data))
+
+    def column(self) -> BinaryColumn:
+        """Return what was added, over the same memory: the builder must not be used again."""
+        nulls = np.frombuffer(self._nulls, dtype=np.bool_) if True in self._nulls else None
+        return BinaryColumn.unchecked(
+            np.frombuffer(self._data, dtype=np.uint8), np.frombuffer(self._offsets, dtype=np.int64), nulls
+        )
+
+    def __len__(self) -> int:
+        return len(self._nulls)
+
+
+def name_from_bytes(name: bytes) -> str:
+    """Return a header's name as text. Bytes that are not UTF-8 become lone surrogates, as in Python's file names.
+
+    Example: ``b"\\xff"`` becomes ``"\\udcff"``, and ``name_to_bytes`` returns the same byte.
     """
     return name.decode("utf-8", "surrogateescape")
 
 
 def name_to_bytes(name: str) -> bytes:
-    """The bytes of a header's name; see ``name_from_bytes``.
+    """Return the bytes of a header's name; see ``name_from_bytes``.
 
     Raises:
-        UnicodeEncodeError: a lone surrogate that stands for no byte.
+        UnicodeEncodeError: a lone surrogate stands for no byte.
     """
     return name.encode("utf-8", "surrogateescape")
 
@@ -211,8 +247,10 @@ def name_to_bytes(name: str) -> bytes:
 class HeaderColumns:
     """The headers of many records, laid end to end: record ``i`` has the next ``counts[i]`` of them.
 
-    Names are never null; values may be. A name is UTF-8, unless a producer sent other bytes: as a broker, nothing here
-    looks at them. Rows have names as text, in which such bytes are what ``name_from_bytes`` makes of them.
+    Names are never null; values may be. A name is UTF-8, unless a producer sent other bytes: like a broker, this
+    package does not check. In rows a name is text, as ``name_from_bytes`` returns it.
+
+    Example: with counts of 2, 0 and 1, the first record has headers 0 and 1, the third one has header 2.
     """
 
     counts: Int64Array
@@ -231,7 +269,7 @@ class HeaderColumns:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[tuple[str, bytes | None]]]) -> HeaderColumns | None:
-        """The headers of these records; ``None`` when no record has any."""
+        """Return the headers of these records, ``None`` if no record has any."""
         if not any(rows):
             return None
         counts = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
@@ -241,7 +279,7 @@ class HeaderColumns:
 
     @classmethod
     def concatenate(cls, headers: Sequence[HeaderColumns]) -> HeaderColumns:
-        """The headers of all records, in order; the only ones themselves."""
+        """Return the headers of all records, in order."""
         return cls(
             np.concatenate([part.counts for part in headers]),
             BinaryColumn.concatenate([part.names for part in headers]),
@@ -250,19 +288,19 @@ class HeaderColumns:
 
     @classmethod
     def none_for(cls, record_count: int) -> HeaderColumns:
-        """No headers for each of ``record_count`` records."""
+        """Return the headers of ``record_count`` records that have none."""
         nothing = np.zeros(record_count, dtype=np.int64)
         return cls(nothing, BinaryColumn(b"", nothing[:1]), BinaryColumn(b"", nothing[:1]))
 
     def to_rows(self) -> list[tuple[tuple[str, bytes | None], ...]]:
-        """The headers of each record, in order."""
+        """Return the headers of each record, in order."""
         names = [name_from_bytes(name or b"") for name in self.names.to_list()]
         pairs = list(zip(names, self.values.to_list(), strict=True))
         ends = np.cumsum(self.counts).tolist()
         return [tuple(pairs[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
     def slice(self, start: int, end: int) -> HeaderColumns:
-        """The headers of records ``[start, end)``."""
+        """Return the headers of records ``[start, end)``."""
         before = int(self.counts[:start].sum())
         counts = self.counts[start:end]
         after = before + int(counts.sum())
@@ -273,7 +311,7 @@ class HeaderColumns:
 class RecordColumns:
     """Records in columns of equal length.
 
-    ``offsets`` are absolute, ``timestamps`` ms since 1970. ``headers`` is absent when no record has any.
+    ``offsets`` are absolute, ``timestamps`` ms since 1970. ``headers`` is absent if no record has any.
 
     Raises:
         ValueError: the columns differ in length.
@@ -297,7 +335,7 @@ class RecordColumns:
 
     @classmethod
     def concatenate(cls, columns: Sequence[RecordColumns]) -> RecordColumns:
-        """All records, in order; the only columns themselves. At least one element."""
+        """Return all records, in order. ``columns`` is not empty; a single element is returned as it is."""
         if len(columns) == 1:
             return columns[0]
         headers = None
@@ -312,7 +350,7 @@ class RecordColumns:
         )
 
     def slice(self, start: int, end: int) -> RecordColumns:
-        """Records ``[start, end)``, over the same memory."""
+        """Return records ``[start, end)``, over the same memory."""
         return RecordColumns(
             self.offsets[start:end],
             self.timestamps[start:end],

@@ -14,7 +14,7 @@ import numpy as np
 from rollway.records.batch import MAGIC, BatchHeader, Codec, TimestampType, attributes_of, build_batch
 from rollway.records.columns import BinaryColumn, RecordColumns
 from rollway.records.errors import BrokenRecordError
-from rollway.records.section_writer import record_section
+from rollway.records.sections.writer import write_section
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
@@ -45,7 +45,7 @@ def encode_control_batch(
     base_offset: int = 0,
     leader_epoch: int = 0,
 ) -> bytes:
-    """The marker of one transaction of ``producer_id``: always 78 bytes, without a sequence (-1), uncompressed.
+    """Return the marker of one transaction of ``producer_id``: 78 bytes, without a sequence (-1), uncompressed.
 
     Layout of the record: key = version int16 (0), type int16; value = version int16 (0), coordinatorEpoch int32.
     """
@@ -70,14 +70,14 @@ def encode_control_batch(
         base_sequence=-1,
         record_count=1,
     )
-    return build_batch(header, record_section(columns))
+    return build_batch(header, write_section(columns))
 
 
 def decode_control_record(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """What the record of a control batch says. Later versions may be longer; what they add is not read.
+    """Return the content of a control batch's record. Fields that later versions add are not read.
 
     Raises:
-        BrokenRecordError: too short, a negative version, or a type nobody knows.
+        BrokenRecordError: the record is too short, or its version is negative, or there is no such type.
     """
     if key is None or len(key) < _KEY.size or value is None or len(value) < _VALUE.size:
         raise BrokenRecordError("a control record needs a key of 4 bytes and a value of 6")

@@ -9,17 +9,17 @@ import numpy as np
 from rollway.records.batch import BatchHeader, Codec, RecordBatch, TimestampType
 from rollway.records.columns import RecordColumns
 from rollway.records.compression import decompress
-from rollway.records.section_reader import read_section
 from rollway.records.sections.pieces import PIECE_BYTES, section_pieces
+from rollway.records.sections.reader import read_section
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 
-# Columns of the smallest records are some times larger than their bytes; more than this is no honest batch.
+# Columns of small records are larger than the records. A batch whose columns are larger by more than this is refused.
 COLUMNS_RATIO_MAX = 4
 
 
 def decompress_batch(batch: RecordBatch, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes | memoryview:
-    """The records of a batch, still encoded but no longer compressed; a view of the batch when they were not.
+    """Return the records of a batch, decompressed and still encoded; a view of the batch if they are not compressed.
 
     Raises:
         BrokenBatchError: the compressed stream is damaged, or is not one stream and nothing else.
@@ -30,7 +30,7 @@ def decompress_batch(batch: RecordBatch, *, decompressed_bytes_max: int = DECOMP
     """
     body = batch.body
     if not body and batch.header.record_count == 0:
-        # Compaction emptied it, and there is no stream of no bytes.
+        # Compaction emptied it, and no bytes are not a compressed stream.
         return body
     return decompress(batch.header.codec, body, decompressed_bytes_max)
 
@@ -41,21 +41,23 @@ def decode_batch(
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
     section: bytes | memoryview | None = None,
 ) -> RecordColumns:
-    """The records of a batch as columns, after checking every length in it.
+    """Return the records of a batch as columns, after checking every length in it.
 
-    Who has decompressed the batch already gives what came out as ``section``.
+    ``section`` is the result of ``decompress_batch``, for callers that have it.
 
-    Checked: each record is exactly as long as it says, each field lies inside its record, the
-    count is right and nothing is left over. Left to the caller: the CRC, and whether offset deltas are contiguous
-    (they are returned as they stand). With log append time every record reports the batch's maximum timestamp.
-    Control batches decode like any other. The columns are copies, independent of the batch.
+    Checks that each record is exactly as long as it says, that each field lies inside its record, that the count is
+    right and that no bytes are left over. The caller checks the CRC, and whether offset deltas are contiguous: they are
+    returned as they stand. With log append time every record reports the batch's maximum timestamp. Control batches
+    decode like any other. The columns are copies, independent of the batch.
+
+    Example: a batch of base offset 50 with two records has the offsets 50 and 51.
 
     Raises:
         BrokenRecordError: a record breaks the format, or there are not as many as the header says.
         BrokenBatchError: the compressed stream is damaged, or is not one stream and nothing else.
         UnknownCodecError: no such codec.
-        DecompressedSizeError: more than ``decompressed_bytes_max`` bytes of records, or compressed ones so small and
-            many that their columns would take four times that.
+        DecompressedSizeError: the records take more than ``decompressed_bytes_max``. Or the batch is compressed, and
+            the columns of its many small records would take more than four times that.
 
     Thread: any.
     """
@@ -75,8 +77,8 @@ def decode_pieces(
 ) -> Iterator[RecordColumns]:
     """Yield the records of a batch piece by piece, for readers that must not hold the columns of all of them.
 
-    ``section`` is what ``decompress_batch`` returned. A piece has whole records of ``piece_bytes`` together, or one
-    that is longer. Checked is what ``decode_batch`` checks, of each piece when it is reached.
+    ``section`` is the result of ``decompress_batch``. A piece has whole records of ``piece_bytes`` together, or one
+    that is longer. Each piece is checked when it is reached, as ``decode_batch`` checks a batch.
 
     Raises:
         BrokenRecordError: as ``decode_batch``; the number of a record counts from the beginning of its piece.
@@ -91,7 +93,7 @@ def decode_pieces(
 
 
 def _absolute(header: BatchHeader, deltas: RecordColumns) -> RecordColumns:
-    """Records with offsets and timestamps as the log has them, from what is written in the batch."""
+    """Return records with the offsets and timestamps of the log, from the deltas in the batch."""
     # Adding to arrays wraps around at 2^63, like Java's long.
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         timestamps = np.full(len(deltas), header.max_timestamp, dtype=np.int64)

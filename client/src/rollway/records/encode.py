@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from rollway.records.batch import (
     HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
     MAGIC,
     BatchHeader,
     Buffer,
@@ -22,18 +19,17 @@ from rollway.records.batch import (
 )
 from rollway.records.columns import RecordColumns
 from rollway.records.compression import compress
-from rollway.records.section_lists import list_section
-from rollway.records.section_writer import payload_sizes, record_section, record_sizes
+from rollway.records.sections.writer import fit_records, write_lists, write_section
+from rollway.records.sections.writer_py import SECTION_BYTES_MAX, too_large
 
-# What batchLength, an int32, leaves for records.
-_SECTION_BYTES_MAX = 2**31 - 1 - (HEADER_BYTES - LOG_OVERHEAD_BYTES)
+_RECORD_BYTES_MIN = 7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordSection:
     """The records of a batch, encoded and compressed, without its header.
 
-    A batch is ``head(...)`` followed by ``data``: sent as two pieces, nothing is copied.
+    A batch is ``head(...)`` followed by ``data``. Callers that send them as two pieces copy nothing.
     """
 
     data: Buffer
@@ -53,10 +49,10 @@ class RecordSection:
         timestamp_type: TimestampType = TimestampType.CREATE_TIME,
         transactional: bool = False,
     ) -> bytes:
-        """The header of 61 bytes, checksum included.
+        """Return the header of 61 bytes, checksum included.
 
         Raises:
-            ValueError: a number that does not fit its field.
+            ValueError: a number does not fit its field.
         """
         header = BatchHeader(
             base_offset=base_offset,
@@ -82,18 +78,21 @@ class RecordSection:
 
 
 def encode_section(columns: RecordColumns, *, codec: Codec = Codec.NONE, level: int | None = None) -> RecordSection:
-    """All records as they lie in one batch, for who chooses the header later, or sends it as a piece of its own.
+    """Encode all records of one batch, for callers that choose the header later, or send it as a piece of its own.
 
     Raises:
-        ValueError: no records, a level the codec does not have, or more than 2 GiB.
+        ValueError: there are no records, the codec does not have the level, or the records take more than 2 GiB.
     """
     if len(columns) == 0:
         raise ValueError("a batch holds at least one record")
-    if columns.keys.size_bytes + columns.values.size_bytes > _SECTION_BYTES_MAX:
-        raise _too_large()
-    data = compress(codec, record_section(columns), level)
-    if len(data) > _SECTION_BYTES_MAX:
-        raise _too_large()
+    contents = [columns.keys, columns.values]
+    if columns.headers is not None:
+        contents += [columns.headers.names, columns.headers.values]
+    if sum(content.size_bytes for content in contents) > SECTION_BYTES_MAX:
+        raise too_large()
+    data = compress(codec, write_section(columns), level)
+    if len(data) > SECTION_BYTES_MAX:
+        raise too_large()
     timestamps = columns.timestamps
     return RecordSection(data, codec, len(columns), int(timestamps[0]), int(timestamps.max()))
 
@@ -111,14 +110,17 @@ def encode_batch(
     transactional: bool = False,
     level: int | None = None,
 ) -> bytes:
-    """One batch of all records, numbered 0 to n - 1 from ``base_offset``; ``columns.offsets`` is not looked at.
+    """Return one batch of all records, numbered from ``base_offset`` on; ``columns.offsets`` is not read.
 
-    The bytes are those of Kafka's own clients. The base timestamp is the first record's, the maximum is worked out.
-    With ``TimestampType.LOG_APPEND_TIME`` readers report that maximum for every record. ``level`` is the codec's own.
+    The bytes are those of Kafka's own clients. The base timestamp is that of the first record, the maximum that of the
+    latest one. With ``TimestampType.LOG_APPEND_TIME`` readers report the maximum for every record. ``level`` is the
+    codec's own.
+
+    Example: three records and a ``base_offset`` of 50 make a batch with the offsets 50, 51 and 52.
 
     Raises:
-        ValueError: no records, a level the codec does not have, a number that does not
-            fit its field, or more than 2 GiB.
+        ValueError: there are no records, the codec does not have the level, a number does not fit its field, or the
+            records take more than 2 GiB.
     """
     section = encode_section(columns, codec=codec, level=level)
     head = section.head(
@@ -139,26 +141,23 @@ def encode_lists(
     values: Sequence[bytes | None],
     headers: Sequence[Sequence[tuple[str, bytes | None]]] | None = None,
 ) -> bytes:
-    """``encode_batch`` of records that are lists, uncompressed: below some thousand of them quicker than columns.
+    """Return an uncompressed batch of records that are lists, as ``encode_batch`` of columns.
 
     Raises:
-        ValueError: no records, lists of different lengths, a header name with a lone surrogate, or more than 2 GiB.
+        ValueError: there are no records, the lists differ in length, the name of a header has a lone surrogate that
+            stands for no byte, or the records take more than 2 GiB.
     """
     count = len(values)
     if count == 0:
         raise ValueError("a batch holds at least one record")
     if len(timestamps) != count or len(keys) != count or (headers is not None and len(headers) != count):
         raise ValueError("lists of different lengths")
-    section = list_section(timestamps, keys, values, headers)
-    if len(section) > _SECTION_BYTES_MAX:
-        raise _too_large()
+    section = write_lists(timestamps, keys, values, headers)
+    if len(section) > SECTION_BYTES_MAX:
+        raise too_large()
     return build_batch(
         BatchHeader(0, 0, 0, MAGIC, 0, 0, count - 1, timestamps[0], max(timestamps), -1, -1, -1, count), section
     )
-
-
-def _too_large() -> ValueError:
-    return ValueError(f"a batch holds at most {_SECTION_BYTES_MAX} bytes of records; use encode_batches")
 
 
 def encode_batches(
@@ -175,18 +174,21 @@ def encode_batches(
     transactional: bool = False,
     level: int | None = None,
 ) -> list[bytes]:
-    """As many batches as it takes for each to stay within ``batch_bytes_max``, with consecutive offsets.
+    """Return batches of at most ``batch_bytes_max`` with consecutive offsets.
 
-    Greedy: a batch takes records while they fit uncompressed. A record that alone is larger gets a batch of its own.
-    A batch that only compression makes too large stays uncompressed.
-    No records make no batches. A base sequence at or above 0 goes on from batch to batch, and wraps to 0 at 2^31.
+    A batch takes records while they fit uncompressed. A record that is larger alone gets a batch of its own. A batch
+    that is too large only with its codec stays uncompressed. No records make no batches. A base sequence at or above 0
+    counts on from batch to batch, and wraps to 0 at 2^31.
 
     Raises:
         ValueError: as ``encode_batch``; no records are no error.
     """
     batches: list[bytes] = []
+    section_bytes_max = max(batch_bytes_max - HEADER_BYTES, 0)
     start = 0
-    for end in _batch_ends(columns, batch_bytes_max - HEADER_BYTES):
+    while start < len(columns):
+        candidates = columns.slice(start, min(start + section_bytes_max // _RECORD_BYTES_MIN + 1, len(columns)))
+        end = start + max(fit_records(candidates, section_bytes_max), 1)
         encode = partial(
             encode_batch,
             columns.slice(start, end),
@@ -204,17 +206,3 @@ def encode_batches(
         batches.append(batch)
         start = end
     return batches
-
-
-def _batch_ends(columns: RecordColumns, section_bytes_max: int) -> Iterator[int]:
-    """Where each batch ends, when none but those of a single record may exceed ``section_bytes_max``."""
-    payload = payload_sizes(columns)
-    # A length and two deltas, a byte each: few records more than that fit, so the exact sizes of few are computed.
-    least_ends = np.cumsum(payload + 3)
-    start = 0
-    while start < len(columns):
-        used = int(least_ends[start - 1]) if start else 0
-        candidate_end = int(np.searchsorted(least_ends, used + section_bytes_max, side="right"))
-        sizes = record_sizes(payload[start:candidate_end], columns.timestamps[start:candidate_end])
-        start += max(1, int(np.searchsorted(np.cumsum(sizes), section_bytes_max, side="right")))
-        yield start

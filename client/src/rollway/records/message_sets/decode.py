@@ -9,20 +9,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rollway.records.batch import Buffer, Codec, TimestampType
-from rollway.records.columns import BinaryColumn, ByteArray, Int64Array, RecordColumns
+from rollway.records.columns import BinaryColumnBuilder, RecordColumns
 from rollway.records.compression import decompress
 from rollway.records.decode import DECOMPRESSED_BYTES_MAX
 from rollway.records.errors import BrokenBatchError, BrokenRecordError
-from rollway.records.gather import Ranges, gather
 from rollway.records.message_sets.lz4_of_magic_0 import with_right_checksum
 from rollway.records.message_sets.messages import CODEC_MASK, Message, read_messages
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedMessages:
-    """Messages of a set that belong together: those of one wrapper, or plain ones in a row that are alike.
+    """Messages of a set that belong together: the messages of one wrapper, or plain ones in a row that are alike.
 
-    Offsets are absolute. Timestamps are -1 with magic 0; with log append time those of a wrapper are the wrapper's own.
+    Offsets are absolute. Timestamps are -1 with magic 0. With log append time each has the timestamp of its wrapper.
     """
 
     magic: int
@@ -37,16 +36,16 @@ class DecodedMessages:
 def decode_message_set(
     buffer: Buffer, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[DecodedMessages]:
-    """The messages of a set in order, wrappers unpacked, every CRC checked. A partial last message is left out.
+    """Yield the messages of a set in order, wrappers unpacked, every CRC checked. A partial last message is left out.
 
     The limit is for all wrappers of the set together. The columns are copies, independent of the buffer.
 
     Raises:
         BrokenBatchError: a size, a CRC or a compressed stream is wrong, or a wrapper ends in a partial message.
-        BrokenRecordError: key and value do not fill a message, or a wrapper holds none, messages of another magic,
-            or another wrapper.
-        UnsupportedMagicError: a magic that is neither 0 nor 1.
-        UnknownCodecError: a codec that is none of gzip, snappy and lz4.
+        BrokenRecordError: key and value do not fill a message, or a wrapper holds no messages, messages of another
+            magic, or another wrapper.
+        UnsupportedMagicError: a magic is neither 0 nor 1.
+        UnknownCodecError: a codec is none of gzip, snappy and lz4.
         DecompressedSizeError: the limit is exceeded.
 
     Thread: any.
@@ -100,9 +99,9 @@ def _unwrap(view: memoryview, wrapper: Message, codec: Codec, decompressed_bytes
 
 
 def _in_place(inner: DecodedMessages, wrapper: Message) -> DecodedMessages:
-    """Inner messages with what only the wrapper knows: absolute offsets, and the time of the append (spec A10)."""
+    """Return inner messages with the fields of their wrapper: absolute offsets, the time of the append (spec A10)."""
     offsets, timestamps = inner.columns.offsets, inner.columns.timestamps
-    # Some producers send 0 for the wrapper's offset; then the inner ones are all there is.
+    # Some producers send 0 for the wrapper's offset; then only the inner offsets are known.
     if wrapper.magic > 0 and wrapper.offset != 0:
         offsets = offsets + (wrapper.offset - int(offsets[-1]))
     if wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -112,53 +111,43 @@ def _in_place(inner: DecodedMessages, wrapper: Message) -> DecodedMessages:
 
 
 class _Messages:
-    """Messages of one buffer on their way into columns: numbers only, so that many small ones take little memory."""
+    """Messages of one buffer on their way into columns. Only numbers and bytes, so a small one takes little memory."""
 
     def __init__(self, content: memoryview) -> None:
-        self._content: ByteArray = np.frombuffer(content, dtype=np.uint8)
+        self._content = content
         self._magic = 0
         self._timestamp_type = TimestampType.CREATE_TIME
         self._offsets, self._timestamps = array("q"), array("q")
-        self._key_starts, self._key_lengths = array("q"), array("q")
-        self._value_starts, self._value_lengths = array("q"), array("q")
+        self._keys, self._values = BinaryColumnBuilder(), BinaryColumnBuilder()
 
     def add(self, message: Message) -> None:
-        """Take a message; the first says which others are like it."""
+        """Add a message. The first one decides which messages are like it."""
         if not self._offsets:
             self._magic, self._timestamp_type = message.magic, message.timestamp_type
         offset, _, _, timestamp, key_at, key_length, value_at, value_length = message
         self._offsets.append(offset)
         self._timestamps.append(timestamp)
-        self._key_starts.append(key_at)
-        self._key_lengths.append(key_length)
-        self._value_starts.append(value_at)
-        self._value_lengths.append(value_length)
+        self._keys.append(None if key_length < 0 else self._content[key_at : key_at + key_length])
+        self._values.append(None if value_length < 0 else self._content[value_at : value_at + value_length])
 
     def is_like(self, message: Message) -> bool:
-        """Whether the message has the magic and the kind of timestamp of those that are here."""
+        """Return whether the message has the magic and the kind of timestamp of the messages added so far."""
         return (self._magic, self._timestamp_type) == (message.magic, message.timestamp_type)
 
     def decoded(self, codec: Codec) -> DecodedMessages:
-        """All messages as columns."""
+        """Return all messages as columns. No message can be added afterwards."""
         columns = RecordColumns(
-            _numbers(self._offsets),
-            _numbers(self._timestamps),
-            self._gathered(self._key_starts, self._key_lengths),
-            self._gathered(self._value_starts, self._value_lengths),
+            np.frombuffer(self._offsets, dtype=np.int64),
+            np.frombuffer(self._timestamps, dtype=np.int64),
+            self._keys.column(),
+            self._values.column(),
         )
         return DecodedMessages(self._magic, codec, self._timestamp_type, columns)
 
-    def _gathered(self, starts: array[int], lengths: array[int]) -> BinaryColumn:
-        return gather(self._content, Ranges(_numbers(starts), _numbers(lengths)))
-
     @property
     def size_bytes(self) -> int:
+        """The whole buffer."""
         return len(self._content)
 
     def __len__(self) -> int:
         return len(self._offsets)
-
-
-def _numbers(numbers: array[int]) -> Int64Array:
-    """The same memory as an array of numpy's; nothing can be appended any more."""
-    return np.frombuffer(numbers, dtype=np.int64)

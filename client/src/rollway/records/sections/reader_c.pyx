@@ -1,21 +1,20 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The uncompressed record section of a batch (its layout: ``section_reader``), read and written in C.
+"""Record sections read in C: the compiled twin of ``reader_py``. ``reader`` has the layout of a section.
 
-Only ever sure of the good, as the ways in Python that it stands in for: whatever is broken, unusual or too large is
-``None``, and theirs to judge. There is one verdict, and one wording of it.
+Each function returns a result only for a sound section. For every other section it returns ``None``, and ``reader_py``
+finds the words for the error.
 
-Bounds are looked at here and not by the compiler. One rule keeps each access inside: ``take_number``, ``take_record`` and
-``take_header`` are the only readers of a section's bytes, and each is told where it must stop; a writer knows before a
-record that all of it fits. Nothing that is looked at once is trusted afterwards to be the same, so memory that somebody
-changes meanwhile makes a wrong answer, and no access outside.
+The code checks bounds itself; the compiler does not. One rule keeps each access inside: only ``take_number``,
+``take_record`` and ``take_header`` read bytes of a section, and each takes the position where it must stop. Code that
+reads a byte a second time checks it a second time, so another thread that changes the memory meanwhile can cause a wrong
+result, but no access outside.
 
-Thread: any. Large sections are read and written without the interpreter's lock.
+Thread: any. Large sections are read without the interpreter's lock.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_New
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 import numpy as np
@@ -23,20 +22,19 @@ import numpy as np
 cdef enum:
     VARINT_BYTES_MAX = 5
     VARLONG_BYTES_MAX = 10
-    # A record without key, value and headers, and a header with an empty name and value.
+    # A record without key, value and headers, with and without its length.
     RECORD_BYTES_MIN = 7
+    RECORD_BODY_BYTES_MIN = 6
+    # A header with an empty name and value.
     HEADER_BYTES_MIN = 2
-    # Measured: shorter sections are done before another thread has the lock.
+    # Measured: shorter sections are read before another thread has the lock.
     HELD_BYTES_MAX = 16 * 1024
-
-
-# Reading
 
 
 cdef inline bint take_number(
     const uint8_t* data, Py_ssize_t* at, Py_ssize_t stop, int bytes_max, int64_t* number
 ) noexcept nogil:
-    """Read a zigzag varint of at most ``bytes_max`` bytes that ends at ``stop`` at the latest, and go behind it."""
+    """Read a zigzag varint of at most ``bytes_max`` bytes that ends at ``stop`` at the latest, and move behind it."""
     cdef Py_ssize_t position = at[0]
     cdef Py_ssize_t last = position + bytes_max
     cdef uint64_t zigzag = 0
@@ -50,7 +48,7 @@ cdef inline bint take_number(
         return True
     if last > stop:
         last = stop
-    # And most others two.
+    # Most of the other numbers take two.
     if position + 1 < last and data[position + 1] < 0x80:
         zigzag = (<uint64_t>data[position] & 0x7F) | (<uint64_t>data[position + 1] << 7)
         number[0] = <int64_t>(zigzag >> 1) ^ -<int64_t>(zigzag & 1)
@@ -79,7 +77,7 @@ cdef struct Span:
 
 
 cdef inline bint take_bytes(const uint8_t* data, Py_ssize_t* at, Py_ssize_t stop, Span* span) noexcept nogil:
-    """Read a length and go behind the bytes that it counts."""
+    """Read a length, and move behind the bytes that it counts."""
     cdef int64_t size
     if not take_number(data, at, stop, VARINT_BYTES_MAX, &size) or size < -1 or size > stop - at[0]:
         return False
@@ -101,12 +99,12 @@ cdef struct Record:
 
 
 cdef inline bint take_record(const uint8_t* data, Py_ssize_t* at, Py_ssize_t end, Record* record) noexcept nogil:
-    """Read a record up to its headers, and go to where they begin; without any the record ends there."""
+    """Read a record up to its headers, and move to where they begin. A record without headers ends there."""
     cdef int64_t size
     if not take_number(data, at, end, VARINT_BYTES_MAX, &size) or size < 1 or size > end - at[0]:
         return False
     record.stop = at[0] + size
-    at[0] += 1  # attributes, which nobody uses
+    at[0] += 1  # the attributes, which are unused
     if (
         not take_number(data, at, record.stop, VARLONG_BYTES_MAX, &record.timestamp_delta)
         or not take_number(data, at, record.stop, VARINT_BYTES_MAX, &record.offset_delta)
@@ -131,7 +129,7 @@ cdef inline bint take_header(
 
 
 cdef inline bint take_headers(const uint8_t* data, Py_ssize_t* at, Record* record) noexcept nogil:
-    """Go behind the headers of a record, which must end where it does."""
+    """Move behind the headers of a record, which must end where the record ends."""
     cdef Span name, value
     for _ in range(record.header_count):
         if not take_header(data, at, record.stop, &name, &value):
@@ -168,12 +166,12 @@ cdef bint survey(
     return at == size
 
 
-# For other compiled modules, which know the name's number as that of these arguments.
+# For other compiled modules. The number in the name is that of the signature.
 survey_capsule = PyCapsule_New(<void*>survey, "rollway.records.survey.1", NULL)
 
 
 def find_facts(section, int64_t record_count, int64_t header_count_max):
-    """The least and the greatest timestamp delta, and whether a record has no key; see ``section_facts``."""
+    """Return the least and the greatest timestamp delta, and whether a record has no key; see ``reader``."""
     cdef Facts facts
     cdef Py_buffer bytes_of
     cdef bint is_sound
@@ -187,6 +185,80 @@ def find_facts(section, int64_t record_count, int64_t header_count_max):
             is_sound = survey(<const uint8_t*>bytes_of.buf, bytes_of.len, record_count, header_count_max, &facts)
     PyBuffer_Release(&bytes_of)
     return (facts.least, facts.greatest, bool(facts.has_null_key)) if is_sound else None
+
+
+def find_fault(section, int64_t record_count, int64_t header_count_max):
+    """Return the number of the first record that is not sound, where it begins, and the number of headers before it.
+
+    The number is ``record_count`` if that many records are sound and do not fill the section.
+    """
+    cdef Py_buffer bytes_of
+    cdef Py_ssize_t position = 0
+    cdef int64_t header_count = 0
+    cdef int64_t place
+    PyObject_GetBuffer(section, &bytes_of, PyBUF_SIMPLE)
+    with nogil:
+        place = walk_sound(
+            <const uint8_t*>bytes_of.buf, bytes_of.len, record_count, header_count_max, &position, &header_count
+        )
+    PyBuffer_Release(&bytes_of)
+    return place, position, header_count
+
+
+cdef int64_t walk_sound(
+    const uint8_t* data,
+    Py_ssize_t size,
+    int64_t record_count,
+    int64_t header_count_max,
+    Py_ssize_t* position,
+    int64_t* header_count,
+) noexcept nogil:
+    """Count sound records; move ``position`` behind them."""
+    cdef Py_ssize_t at = 0
+    cdef Record record
+    cdef int64_t place
+    for place in range(record_count):
+        if not take_record(data, &at, size, &record):
+            return place
+        if record.header_count:
+            if record.header_count > header_count_max - header_count[0] or not take_headers(data, &at, &record):
+                return place
+            header_count[0] += record.header_count
+        position[0] = at
+    return record_count
+
+
+def fit_records(section, Py_ssize_t start, int64_t record_count, Py_ssize_t bytes_max):
+    """Return how many of the next records fit into ``bytes_max``, and where they end; see ``reader``."""
+    cdef Py_buffer bytes_of
+    cdef Py_ssize_t position = start
+    cdef int64_t count
+    PyObject_GetBuffer(section, &bytes_of, PyBUF_SIMPLE)
+    if not 0 <= start <= bytes_of.len:
+        PyBuffer_Release(&bytes_of)
+        raise IndexError(start)
+    with nogil:
+        count = walk_lengths(
+            <const uint8_t*>bytes_of.buf, start + min(bytes_max, bytes_of.len - start), record_count, &position
+        )
+    PyBuffer_Release(&bytes_of)
+    return count, position
+
+
+cdef int64_t walk_lengths(
+    const uint8_t* data, Py_ssize_t end, int64_t record_count, Py_ssize_t* position
+) noexcept nogil:
+    cdef Py_ssize_t at = position[0]
+    cdef int64_t size
+    cdef int64_t place
+    for place in range(record_count):
+        if not take_number(data, &at, end, VARINT_BYTES_MAX, &size):
+            return place
+        if size < RECORD_BODY_BYTES_MIN or size > end - at:
+            return place
+        at += size
+        position[0] = at
+    return record_count
 
 
 cdef struct Places:
@@ -208,7 +280,7 @@ cdef inline void note(Places* places, Py_ssize_t place, Span* span) noexcept nog
 
 
 cdef class Column:
-    """A column of byte strings that is being read."""
+    """A column of byte strings that is read."""
 
     cdef object ends_array, nulls_array
     # Held for the memory that ``places`` points to.
@@ -255,7 +327,7 @@ cdef int64_t walk(
     Places* keys,
     Places* values,
 ) noexcept nogil:
-    """Note where everything is; the number of headers, or -1 when something is wrong."""
+    """Note where each field is. Return the number of headers, or -1 if the section is not sound."""
     cdef Py_ssize_t at = 0
     cdef Record record
     cdef int64_t place
@@ -278,7 +350,7 @@ cdef int64_t walk(
 cdef bint walk_headers(
     const uint8_t* data, Py_ssize_t size, int64_t record_count, int64_t header_count, Places* names, Places* values
 ) noexcept nogil:
-    """Note where the headers are, of which there must be as many."""
+    """Note where the ``header_count`` headers are. Return whether there are that many."""
     cdef Py_ssize_t at = 0
     cdef Record record
     cdef Span name, value
@@ -296,15 +368,11 @@ cdef bint walk_headers(
 
 
 def read_section(section, int64_t record_count, int64_t header_count_max):
-    """All columns of a section, deltas as they are written; see ``section_reader.read_section``.
-
-    Offset deltas, timestamp deltas; data, offsets and nulls of keys; those of values; ``None``, or the number of headers
-    of each record with data, offsets and nulls of names, and those of values.
-    """
+    """Return all columns of a section; see ``reader.CompiledReader``."""
     cdef Py_buffer bytes_of
     PyObject_GetBuffer(section, &bytes_of, PyBUF_SIMPLE)
     try:
-        # What is made is no larger than the section allows.
+        # So the columns are no larger than the section allows.
         if not 0 < record_count <= bytes_of.len // RECORD_BYTES_MIN:
             return None
         return read_columns(<const uint8_t*>bytes_of.buf, bytes_of.len, record_count, header_count_max)
@@ -345,354 +413,3 @@ cdef tuple read_headers(const uint8_t* data, Py_ssize_t size, int64_t record_cou
     with nogil:
         is_sound = walk_headers(data, size, record_count, header_count, &names.places, &values.places)
     return (names.gathered(data, header_count), values.gathered(data, header_count)) if is_sound else None
-
-
-# Writing
-
-
-cdef inline uint64_t zigzag_of(int64_t number) noexcept nogil:
-    return (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
-
-
-cdef inline int number_size(int64_t number) noexcept nogil:
-    cdef uint64_t zigzag = zigzag_of(number)
-    cdef int size = 1
-    while zigzag > 0x7F:
-        zigzag >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t* put_number(uint8_t* target, int64_t number) noexcept nogil:
-    cdef uint64_t zigzag = zigzag_of(number)
-    while zigzag > 0x7F:
-        target[0] = <uint8_t>(zigzag & 0x7F | 0x80)
-        target += 1
-        zigzag >>= 7
-    target[0] = <uint8_t>zigzag
-    return target + 1
-
-
-cdef struct Content:
-    # A null has no data and the size -1.
-    const uint8_t* data
-    int64_t size
-
-
-cdef inline int64_t content_size(Content* content) noexcept nogil:
-    return number_size(content.size) + (content.size if content.size > 0 else 0)
-
-
-cdef inline uint8_t* put_content(uint8_t* target, Content* content) noexcept nogil:
-    target = put_number(target, content.size)
-    if content.size > 0:
-        memcpy(target, content.data, content.size)
-        target += content.size
-    return target
-
-
-cdef inline int64_t wrapped_difference(int64_t left, int64_t right) noexcept nogil:
-    return <int64_t>(<uint64_t>left - <uint64_t>right)
-
-
-cdef struct Row:
-    int64_t timestamp_delta
-    int64_t offset_delta
-    Content key
-    Content value
-
-
-cdef inline int64_t row_size(Row* row, int64_t headers_size) noexcept nogil:
-    """What the length of a record counts; ``headers_size`` with their number."""
-    return (
-        1
-        + number_size(row.timestamp_delta)
-        + number_size(row.offset_delta)
-        + content_size(&row.key)
-        + content_size(&row.value)
-        + headers_size
-    )
-
-
-cdef inline uint8_t* put_row(uint8_t* target, Row* row, int64_t size) noexcept nogil:
-    """All but the headers."""
-    target = put_number(target, size)
-    target[0] = 0
-    target = put_number(target + 1, row.timestamp_delta)
-    target = put_number(target, row.offset_delta)
-    return put_content(put_content(target, &row.key), &row.value)
-
-
-cdef int64s(array):
-    return np.ascontiguousarray(array, dtype=np.int64)
-
-
-cdef class Strings:
-    """A column of byte strings that is being written."""
-
-    cdef const uint8_t[::1] data
-    cdef const int64_t[::1] offsets
-    cdef const uint8_t[::1] nulls
-    cdef bint has_nulls
-    cdef Py_ssize_t count
-
-    def __cinit__(self, column):
-        self.data = np.ascontiguousarray(column.data, dtype=np.uint8)
-        self.offsets = int64s(column.offsets)
-        self.count = self.offsets.shape[0] - 1
-        self.has_nulls = column.nulls is not None
-        if self.has_nulls:
-            self.nulls = np.ascontiguousarray(column.nulls).view(np.uint8)
-            if self.nulls.shape[0] < self.count:
-                raise ValueError("fewer null flags than byte strings")
-
-    cdef inline bint take(self, Py_ssize_t place, Content* content) noexcept nogil:
-        """What stands at ``place``, which the column has; false when its offsets leave the data."""
-        cdef int64_t start = self.offsets[place]
-        cdef int64_t end = self.offsets[place + 1]
-        if self.has_nulls and self.nulls[place]:
-            content.data, content.size = NULL, -1
-            return True
-        if not 0 <= start <= end <= self.data.shape[0]:
-            return False
-        content.data, content.size = NULL, end - start
-        if end > start:
-            content.data = &self.data[start]
-        return True
-
-
-cdef class Headers:
-    """The headers of many records, laid end to end."""
-
-    cdef Strings names, values
-    cdef const int64_t[::1] counts
-
-    def __cinit__(self, headers):
-        self.names = Strings(headers.names)
-        self.values = Strings(headers.values)
-        self.counts = int64s(headers.counts)
-
-    cdef inline int64_t size(self, Py_ssize_t place, Py_ssize_t first) noexcept nogil:
-        """Bytes of the headers of record ``place``, of which ``first`` is the first, with their number; or -1."""
-        cdef Content name, value
-        cdef int64_t count = self.counts[place]
-        cdef int64_t size = number_size(count)
-        cdef Py_ssize_t header
-        if not 0 <= count <= self.names.count - first or count > self.values.count - first:
-            return -1
-        for header in range(first, first + count):
-            if not self.names.take(header, &name) or name.size < 0 or not self.values.take(header, &value):
-                return -1
-            size += content_size(&name) + content_size(&value)
-            if size > INT32_MAX:
-                return -1
-        return size
-
-    cdef inline uint8_t* put(self, uint8_t* target, uint8_t* end, int64_t count, Py_ssize_t first) noexcept nogil:
-        cdef Content name, value
-        cdef Py_ssize_t header
-        target = put_number(target, count)
-        for header in range(first, first + count):
-            if (
-                not self.names.take(header, &name)
-                or not self.values.take(header, &value)
-                or content_size(&name) + content_size(&value) > end - target
-            ):
-                return NULL
-            target = put_content(put_content(target, &name), &value)
-        return target
-
-
-cdef class _Columns:
-    """Records that are being written."""
-
-    cdef const int64_t[::1] timestamps
-    cdef Strings keys, values
-    cdef Headers headers
-    cdef bint has_headers
-
-    def __cinit__(self, columns):
-        self.timestamps = int64s(columns.timestamps)
-        self.keys = Strings(columns.keys)
-        self.values = Strings(columns.values)
-        self.has_headers = columns.headers is not None
-        if self.has_headers:
-            self.headers = Headers(columns.headers)
-            if self.headers.counts.shape[0] != self.timestamps.shape[0]:
-                raise ValueError("columns of different lengths")
-        if self.keys.count != self.timestamps.shape[0] or self.values.count != self.timestamps.shape[0]:
-            raise ValueError("columns of different lengths")
-
-    cdef inline bint take(self, Py_ssize_t place, Row* row) noexcept nogil:
-        row.timestamp_delta = wrapped_difference(self.timestamps[place], self.timestamps[0])
-        row.offset_delta = place
-        return self.keys.take(place, &row.key) and self.values.take(place, &row.value)
-
-    cdef int64_t size(self) noexcept nogil:
-        """Bytes of all records, or -1 when they are too many or something is wrong."""
-        cdef Py_ssize_t place
-        cdef Py_ssize_t first = 0
-        cdef int64_t total = 0
-        cdef int64_t size
-        cdef int64_t headers_size = 1
-        cdef Row row
-        for place in range(self.timestamps.shape[0]):
-            if self.has_headers:
-                headers_size = self.headers.size(place, first)
-                if headers_size < 0:
-                    return -1
-                first += self.headers.counts[place]
-            if not self.take(place, &row):
-                return -1
-            size = row_size(&row, headers_size)
-            total += number_size(size) + size
-            if total > INT32_MAX:
-                return -1
-        return total
-
-    cdef bint put(self, uint8_t* target, uint8_t* end) noexcept nogil:
-        """Write all records to ``[target, end)``, which they fill."""
-        cdef Py_ssize_t place
-        cdef Py_ssize_t first = 0
-        cdef int64_t size
-        cdef int64_t headers_size = 1
-        cdef int64_t header_count
-        cdef Row row
-        for place in range(self.timestamps.shape[0]):
-            if self.has_headers:
-                headers_size = self.headers.size(place, first)
-                if headers_size < 0:
-                    return False
-            if not self.take(place, &row):
-                return False
-            size = row_size(&row, headers_size)
-            if number_size(size) + size > end - target:
-                return False
-            target = put_row(target, &row, size)
-            if self.has_headers:
-                header_count = self.headers.counts[place]
-                if not 0 <= header_count <= self.headers.names.count - first or number_size(header_count) > end - target:
-                    return False
-                target = self.headers.put(target, end, header_count, first)
-                if target == NULL:
-                    return False
-                first += header_count
-            else:
-                target[0] = 0
-                target += 1
-        return target == end
-
-
-def write_section(columns):
-    """The records of these columns, at least one, offset deltas from 0; see ``section_writer.record_section``."""
-    cdef _Columns records = _Columns(columns)
-    cdef int64_t size
-    with nogil:
-        size = records.size()
-    if size <= 0:
-        return None
-    section = PyBytes_FromStringAndSize(NULL, size)
-    cdef uint8_t* target = <uint8_t*>PyBytes_AS_STRING(section)
-    cdef bint is_whole
-    with nogil:
-        is_whole = records.put(target, target + size)
-    return section if is_whole else None
-
-
-cdef inline bint take_item(object item, Content* content) noexcept:
-    if item is None:
-        content.data, content.size = NULL, -1
-        return True
-    if type(item) is not bytes:
-        return False
-    content.data, content.size = <const uint8_t*>PyBytes_AS_STRING(item), PyBytes_GET_SIZE(item)
-    return True
-
-
-cdef inline bint take_listed(list timestamps, list keys, list values, Py_ssize_t place, Row* row) except -1:
-    """The record at ``place``, if the lists have one there; what it points to lives as long as they are held."""
-    if place >= len(timestamps) or place >= len(keys) or place >= len(values) or type(timestamps[place]) is not int:
-        return False
-    row.timestamp_delta = wrapped_difference(timestamps[place], timestamps[0])
-    row.offset_delta = place
-    return take_item(keys[place], &row.key) and take_item(values[place], &row.value)
-
-
-def write_lists(list timestamps not None, list keys not None, list values not None, list header_blocks):
-    """The records of these lists, at least one; see ``section_lists.join_rows``.
-
-    Raises:
-        OverflowError: a timestamp that is no int64.
-    """
-    cdef Py_ssize_t count = len(values)
-    cdef Py_ssize_t place
-    cdef int64_t size
-    cdef int64_t total = 0
-    cdef Row row
-    cdef Content block
-    # What a record without headers ends with.
-    block.data, block.size = <const uint8_t*>b"\x00", 1
-    if header_blocks is not None and len(header_blocks) != count:
-        return None
-    for place in range(count):
-        if header_blocks is not None and (not take_item(header_blocks[place], &block) or block.size < 1):
-            return None
-        if not take_listed(timestamps, keys, values, place, &row):
-            return None
-        size = row_size(&row, block.size)
-        total += number_size(size) + size
-        if total > INT32_MAX:
-            return None
-    if not total:
-        return None
-    section = PyBytes_FromStringAndSize(NULL, total)
-    cdef uint8_t* target = <uint8_t*>PyBytes_AS_STRING(section)
-    # The lock is held, and nothing is called that could let anybody change the lists.
-    for place in range(count):
-        if header_blocks is not None:
-            take_item(header_blocks[place], &block)
-        take_listed(timestamps, keys, values, place, &row)
-        target = put_row(target, &row, row_size(&row, block.size))
-        memcpy(target, block.data, block.size)
-        target += block.size
-    return section
-
-
-# Hashing
-
-
-cdef uint32_t murmur2_of(const uint8_t* data, int64_t size) noexcept nogil:
-    """See ``partitioner.murmur2``."""
-    cdef uint32_t digest = 0x9747B28Cu ^ <uint32_t>size
-    cdef uint32_t word
-    while size >= 4:
-        word = data[0] | (<uint32_t>data[1] << 8) | (<uint32_t>data[2] << 16) | (<uint32_t>data[3] << 24)
-        word *= 0x5BD1E995u
-        digest = (digest * 0x5BD1E995u) ^ ((word ^ (word >> 24)) * 0x5BD1E995u)
-        data += 4
-        size -= 4
-    if size > 0:
-        if size == 3:
-            digest ^= <uint32_t>data[2] << 16
-        if size >= 2:
-            digest ^= <uint32_t>data[1] << 8
-        digest = (digest ^ data[0]) * 0x5BD1E995u
-    digest = (digest ^ (digest >> 13)) * 0x5BD1E995u
-    return digest ^ (digest >> 15)
-
-
-def hash_strings(column):
-    """The murmur2 hash of each byte string of a column, a null's being that of no bytes; see ``partitioner``."""
-    cdef Strings strings = Strings(column)
-    cdef Content content
-    cdef Py_ssize_t place
-    cdef bint is_sound = True
-    array = np.empty(strings.count, dtype=np.uint32)
-    cdef uint32_t[::1] digests = array
-    with nogil:
-        for place in range(strings.count):
-            if not strings.take(place, &content):
-                is_sound = False
-                break
-            digests[place] = murmur2_of(content.data, content.size if content.size > 0 else 0)
-    return array if is_sound else None

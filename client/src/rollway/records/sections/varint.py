@@ -1,6 +1,7 @@
-"""Zigzag varints, one by one: a signed number in 1 to 5 (int32) or 10 (int64) bytes, seven bits each, lowest first.
+"""Zigzag varints: a signed number in 1 to 5 (int32) or 10 (int64) bytes, seven bits each, lowest first.
 
-The sign goes into the lowest bit (0, -1, 1, -2 become 0, 1, 2, 3), so that small numbers of either sign are short.
+The sign is the lowest bit (0, -1, 1, -2 become 0, 1, 2, 3), so that small numbers of either sign are short. Example:
+300 becomes 600, which is ``b"\\xd8\\x04"``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def append_varlong(buffer: bytearray, number: int) -> None:
 
 
 def encode_varlong(number: int) -> bytes:
-    """The bytes ``append_varlong`` appends."""
+    """Return the bytes that ``append_varlong`` appends."""
     encoded = bytearray()
     append_varlong(encoded, number)
     return bytes(encoded)
@@ -34,7 +35,7 @@ def read_varint(data: bytes | memoryview, position: int, end: int) -> tuple[int,
     """Read an int32 that lies inside ``[position, end)``; return it and where it ends.
 
     Raises:
-        BrokenRecordError: cut off at ``end``, longer than 5 bytes, or out of range.
+        BrokenRecordError: the number is cut off at ``end``, longer than 5 bytes, or out of range.
     """
     # Most numbers take one byte or two.
     if position + 1 < end:
@@ -51,7 +52,7 @@ def read_varlong(data: bytes | memoryview, position: int, end: int) -> tuple[int
     """Read an int64 that lies inside ``[position, end)``; return it and where it ends.
 
     Raises:
-        BrokenRecordError: cut off at ``end``, longer than 10 bytes, or out of range.
+        BrokenRecordError: the number is cut off at ``end``, longer than 10 bytes, or out of range.
     """
     if position + 1 < end:
         low = data[position]
