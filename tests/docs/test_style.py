@@ -44,6 +44,7 @@ FINISHED = (
     "app/settings.py",
     "client/src/pyspark_rollway",
     "client/src/rollway/client",
+    "client/src/rollway/records",
     "client/src/rollway/spark",
     "schemas",
     "storage",

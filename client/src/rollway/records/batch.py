@@ -17,7 +17,7 @@ All integers are big-endian (docs/reference/on-disk-format.md#record-batch-log):
     57  recordsCount          int32
     61  records               compressed as a whole, when a codec is named
 
-What the log gives lies before the checksum's range, so stamping a batch does not touch its payload (spec E16).
+The fields that the log sets lie before the checksum's range, so stamping a batch does not touch its payload (spec E16).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HEADER_BYTES = 61
 """Size of a batch without records."""
 
 LOG_OVERHEAD_BYTES = 12
-"""Bytes that ``batchLength`` does not count: the base offset and the length itself."""
+"""The bytes that ``batchLength`` does not count: the base offset and the length itself."""
 
 MAGIC = 2
 
@@ -71,14 +71,17 @@ class Codec(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Whose clock the records carry: bit 3 of the attributes."""
+    """The clock of the timestamps, the producer's or the log's: bit 3 of the attributes."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records, as numbers. Timestamps in ms since 1970, -1 where Kafka writes -1."""
+    """The 61 bytes before the records, as numbers. Timestamps are ms since 1970; -1 is absent, as on the wire.
+
+    Example: base offset 50 and last offset delta 2: the records have the offsets 50 to 52, the next batch begins at 53.
+    """
 
     base_offset: int
     batch_length: int
@@ -101,12 +104,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record, inclusive; kept by compaction even when that record is gone."""
+        """The offset of the last record, inclusive. Compaction keeps it after that record is gone."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """The offset the following batch may begin at."""
+        """The offset where the next batch may begin."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -135,19 +138,19 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Compaction wrote the batch, and the base timestamp is when its tombstones may go."""
+        """Whether compaction wrote the batch. The base timestamp is then the time when its tombstones may go."""
         return bool(self.attributes & _DELETE_HORIZON_BIT)
 
 
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header of the batch that begins at ``position``.
 
-    Checks what can be checked without looking further: that 61 bytes are there, that the length is possible and
-    the magic is 2. The batch itself may reach beyond the buffer; the CRC is not looked at.
+    Checks that 61 bytes are there, that the length is possible and that the magic is 2. The batch itself may reach
+    beyond the buffer, and the CRC is not checked.
 
     Raises:
-        BrokenBatchError: fewer than 61 bytes, or a length below the smallest batch.
-        UnsupportedMagicError: another magic than 2.
+        BrokenBatchError: there are fewer than 61 bytes, or the length is below that of the smallest batch.
+        UnsupportedMagicError: the magic is not 2.
     """
     try:
         header: BatchHeader = _new_tuple(BatchHeader, _unpack_header(buffer, position))
@@ -159,7 +162,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def _header_error(buffer: Buffer, position: int) -> BrokenBatchError | UnsupportedMagicError:
-    """What is wrong with a header; the magic says first whether this is one at all."""
+    """Return the error of a header. A wrong magic comes first: the bytes are then of another format."""
     available = len(buffer) - position
     if available > _MAGIC_AT and buffer[position + _MAGIC_AT] != MAGIC:
         magic = buffer[position + _MAGIC_AT]
@@ -174,13 +177,13 @@ def _header_error(buffer: Buffer, position: int) -> BrokenBatchError | Unsupport
 
 
 class RecordBatch:
-    """One whole batch in somebody's buffer. Nothing is copied: the buffer must stay as it is.
+    """One whole batch in a buffer. It copies nothing, so the buffer must not change.
 
-    Thread: share freely while nobody writes to the buffer.
+    Thread: any, as long as no thread writes to the buffer.
 
     Raises:
         BrokenBatchError: the buffer is not exactly as long as the batch in it.
-        UnsupportedMagicError: another magic than 2.
+        UnsupportedMagicError: the magic is not 2.
     """
 
     __slots__ = ("buffer", "header")
@@ -213,11 +216,11 @@ class RecordBatch:
 def split_batches(buffer: Buffer) -> list[RecordBatch]:
     """Cut a buffer of batches laid end to end; whole batches to the last byte, or an error.
 
-    An empty buffer is no batches. The CRCs are not looked at.
+    An empty buffer has no batches. The CRCs are not checked.
 
     Raises:
-        BrokenBatchError: names the byte position of the batch that is broken or cut off.
-        UnsupportedMagicError: another magic than 2.
+        BrokenBatchError: a batch is broken or cut off; the message has its byte position.
+        UnsupportedMagicError: a magic is not 2.
     """
     view = memoryview(buffer).cast("B")
     batches: list[RecordBatch] = []
@@ -235,16 +238,16 @@ def split_batches(buffer: Buffer) -> list[RecordBatch]:
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at ``position`` its place in a log, in place: bytes 0-7 and 12-15 only (spec E16).
+    """Write base offset and leader epoch into the batch at ``position``: bytes 0-7 and 12-15 (spec E16).
 
-    Neither is covered by the CRC, so the batch stays valid. Takes the same time for any batch.
+    The CRC covers neither, so the batch stays valid. Takes the same time for any batch.
     """
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
 
 
 def attributes_of(codec: Codec, timestamp_type: TimestampType, *, transactional: bool, control: bool) -> int:
-    """The attributes field for these properties."""
+    """Return the attributes field for these properties."""
     attributes = int(codec)
     if timestamp_type is TimestampType.LOG_APPEND_TIME:
         attributes |= _TIMESTAMP_TYPE_BIT
@@ -256,15 +259,15 @@ def attributes_of(codec: Codec, timestamp_type: TimestampType, *, transactional:
 
 
 def codec_changed(header: BatchHeader, codec: Codec) -> BatchHeader:
-    """The same header with another codec."""
+    """Return the same header with another codec."""
     return header._replace(attributes=header.attributes & ~_CODEC_MASK | codec)
 
 
 def build_head(header: BatchHeader, records: Buffer) -> bytes:
-    """``header`` as it stands before ``records``: with its length, magic and CRC worked out.
+    """Return ``header`` as it stands before ``records``: with its length, magic and CRC computed.
 
     Raises:
-        ValueError: a number that does not fit its field.
+        ValueError: a number does not fit its field.
     """
     batch_length = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(records)
     try:
@@ -277,9 +280,9 @@ def build_head(header: BatchHeader, records: Buffer) -> bytes:
 
 
 def build_batch(header: BatchHeader, records: Buffer) -> bytes:
-    """A whole batch: ``build_head``, then ``records``.
+    """Return a whole batch: ``build_head``, then ``records``.
 
     Raises:
-        ValueError: a number that does not fit its field.
+        ValueError: a number does not fit its field.
     """
     return b"".join((build_head(header, records), records))

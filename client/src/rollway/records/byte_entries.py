@@ -7,11 +7,11 @@ An entry is one message of a partition's stream of bytes, big-endian::
     5  crc      uint32   CRC-32 of the payload
     9  payload  n bytes
 
-Its id is the byte position it begins at, so the next entry's id is ``id + 4 + length``. A reader asks for bytes from an
-id on and gets a buffer that may end inside an entry. It drops that part, which it knows by the length, and asks again
-from its id. When not even one entry is whole, it doubles the buffer it asks for.
+Its id is the byte position where it begins, so the next entry's id is ``id + 4 + length``. A reader asks for bytes from
+an id on and gets a buffer that may end inside an entry. It drops that part, which it knows by the length, and asks
+again from its id. If not even one entry is whole, it asks for twice as many bytes.
 
-Nothing of Rollway's is stored this way. The codec is for data and clients of that age.
+Rollway stores no data this way. The codec is for data and clients of that age.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class EntryRead(NamedTuple):
 
 
 def encode_entries(payloads: Iterable[bytes], magic: int = MAGIC) -> bytes:
-    """One entry for each payload, end to end.
+    """Return one entry for each payload, end to end.
 
     Raises:
-        ValueError: a payload of 2 GiB, or a magic that is no int8.
+        ValueError: a payload has 2 GiB, or the magic is no int8.
     """
     parts: list[bytes] = []
     for payload in payloads:
@@ -71,12 +71,12 @@ def encode_entries(payloads: Iterable[bytes], magic: int = MAGIC) -> bytes:
 
 
 def decode_entries(buffer: Buffer, first_id: int = 0) -> EntryRead:
-    """The whole entries of a buffer whose first byte is that of entry ``first_id``; a partial last one is dropped.
+    """Return the whole entries of a buffer whose first byte is that of entry ``first_id``; drop a partial last one.
 
     An entry that ends where the buffer ends is whole.
 
     Raises:
-        BrokenBatchError: a length below the least, or a wrong CRC; names the id.
+        BrokenBatchError: a length is too small, or a CRC is wrong; the message has the id.
     """
     view = memoryview(buffer).cast("B")
     entries: list[ByteEntry] = []
@@ -100,15 +100,14 @@ def decode_entries(buffer: Buffer, first_id: int = 0) -> EntryRead:
 def read_entries(
     fetch: Callable[[int, int], Buffer], entry_id: int, *, max_bytes: int, max_bytes_limit: int
 ) -> EntryRead:
-    """Read as a client of that age does: ``fetch(entry_id, max_bytes)``, and with twice the bytes while no entry of the
-    answer is whole.
+    """Read as a client of that age does: ``fetch(entry_id, max_bytes)``, and twice the bytes if no entry is whole.
 
-    ``fetch`` answers with at most so many bytes from that id on, none at the end of the stream. The buffer ends with
-    what there is or at ``max_bytes_limit``, the largest entry the reader puts up with.
+    ``fetch`` returns at most ``max_bytes`` from that id on, and no bytes at the end of the stream. The doubling ends at
+    ``max_bytes_limit``, the largest entry that this reader accepts.
 
     Raises:
-        ValueError: a buffer of no bytes, or one above the limit.
-        BrokenBatchError: damage, or an entry larger than the limit.
+        ValueError: ``max_bytes`` is not positive, or above the limit.
+        BrokenBatchError: an entry is damaged, or larger than the limit.
     """
     if not 0 < max_bytes <= max_bytes_limit:
         raise ValueError(f"a buffer of {max_bytes} bytes, at most {max_bytes_limit}")

@@ -1,4 +1,4 @@
-"""What a consumer that reads committed records makes of a fetch and its list of aborted transactions."""
+"""Committed records: the batches of a fetch without those of aborted transactions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from rollway.records.batch import RecordBatch
 
 
 def committed_batches(batches: Iterable[RecordBatch], aborted: Iterable[tuple[int, int]]) -> Iterator[RecordBatch]:
-    """The batches without control batches and without those of aborted transactions.
+    """Yield the batches without control batches and without the batches of aborted transactions.
 
-    ``aborted`` are producer ids and first offsets of the transactions that the fetch named, in any order; ones that do
-    not touch the batches do no harm. A transaction reaches from its first offset to its producer's next control batch.
+    ``aborted`` has the producer id and the first offset of each aborted transaction that the fetch names, in any order.
+    Transactions that do not touch the batches may be among them. A transaction reaches from its first offset to its
+    producer's next control batch.
     """
     waiting = deque(sorted(aborted, key=lambda transaction: transaction[1]))
     aborting: set[int] = set()

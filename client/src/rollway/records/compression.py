@@ -1,7 +1,7 @@
 """The five codecs of a batch's records, with decompression that stops at a limit.
 
-What a compressed stream claims about its size is never believed: output grows as it is produced, and the one format
-that must be told its size in advance (snappy) is asked for no more than its input can possibly become.
+Decompression never trusts the size that a stream claims. Output grows as it is produced. Snappy alone needs its size in
+advance, and gets no more than its input can possibly become.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _LEVELS = {Codec.GZIP: range(10), Codec.LZ4: range(-16, 18), Codec.ZSTD: range(-
 
 
 def compress(codec: Codec, records: Buffer, level: int | None = None) -> Buffer:
-    """Compress the record section of a batch the way Kafka's own clients can read.
+    """Compress the record section of a batch so that Kafka's own clients can read it.
 
     gzip: one member. snappy: xerial frames of 32 KiB blocks. lz4: a frame of independent 64 KiB blocks. zstd: a frame.
-    ``level`` is the codec's own, its default when absent.
+    ``level`` is the codec's own, its default if absent.
 
     Raises:
-        ValueError: a level the codec does not have.
+        ValueError: the codec does not have the level.
     """
     if level is not None and level not in _LEVELS.get(codec, ()):
         raise ValueError(f"{codec.name.lower()} has no compression level {level}")
@@ -73,13 +73,13 @@ def compress(codec: Codec, records: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: Codec, body: memoryview, decompressed_bytes_max: int) -> bytes | memoryview:
-    """Decompress the record section of a batch; at most ``decompressed_bytes_max`` bytes come out.
+    """Decompress the record section of a batch, to at most ``decompressed_bytes_max``.
 
-    Takes memory for what comes out and not for what is claimed to come.
+    Takes memory for the bytes that come out, not for those that the stream claims.
 
     Raises:
         BrokenBatchError: the stream is damaged, cut off, or followed by other bytes.
-        DecompressedSizeError: there is more than the limit.
+        DecompressedSizeError: there are more bytes than the limit.
     """
     if codec is Codec.NONE:
         return body
@@ -87,7 +87,7 @@ def decompress(codec: Codec, body: memoryview, decompressed_bytes_max: int) -> b
 
 
 class _Output:
-    """What a decompressor produced so far, and how much it may produce next."""
+    """The output of a decompressor, and how much it may produce next."""
 
     def __init__(self, input_bytes: int, bytes_max: int) -> None:
         self._parts: list[bytes] = []
@@ -97,7 +97,7 @@ class _Output:
 
     @property
     def allowance_bytes(self) -> int:
-        """How much to ask for next: one byte beyond the limit at most, to learn that there is more."""
+        """The bytes to ask for next: at most one byte beyond the limit, to learn that there are more."""
         return min(self._step_bytes, self._bytes_max - self._size_bytes + 1)
 
     def add(self, part: bytes) -> None:
@@ -204,10 +204,9 @@ def _decompress_lz4(body: memoryview, bytes_max: int) -> bytes:
 
 
 def find_lz4_obstacle(body: memoryview) -> str | None:
-    """What keeps Java's readers, Kafka's among them, from decompressing an LZ4 frame that is otherwise sound.
+    """Return why Java's readers, Kafka's among them, cannot decompress an LZ4 frame that is otherwise sound.
 
-    ``None`` where nothing does, and for bytes that are no LZ4 frame. A frame of linked blocks, the default of many
-    encoders, is "of linked blocks".
+    ``None`` if they can, and for bytes that are no LZ4 frame. Example: "of linked blocks", as many encoders do.
     """
     if body[: len(_LZ4_MAGIC)] != _LZ4_MAGIC or len(body) <= len(_LZ4_MAGIC):
         return None
@@ -232,7 +231,7 @@ def _decompress_zstd(body: memoryview, bytes_max: int) -> bytes:
 
 
 def _check_zstd_frames(body: memoryview) -> None:
-    """Walk frames and blocks by their lengths: the stream reader takes a stream that is cut off for a whole one."""
+    """Walk frames and blocks by their lengths: the stream reader does not notice that a stream is cut off."""
     position = 0
     while position < len(body) or position == 0:
         magic = int.from_bytes(body[position : position + 4], "little")

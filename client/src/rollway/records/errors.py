@@ -1,12 +1,12 @@
-"""What can be wrong with record bytes.
+"""The errors of record bytes.
 
 RecordFormatError (a ValueError)
 ├── BrokenBatchError        kafka 2    the bytes are no whole batch: lengths, CRC, truncation, damaged compression
 ├── BrokenFrameError        kafka 2    the framing of a fetch answer does not add up
 ├── BrokenRecordError       kafka 87   the batch is whole, a record in it is not
-├── UnknownCodecError       kafka 76   compressed in a way nobody knows
+├── UnknownCodecError       kafka 76   no codec has that number
 ├── UnsupportedMagicError   kafka 43   the format of another age (magic 0 and 1)
-└── DecompressedSizeError   kafka 10   would grow beyond the limit the reader gave
+└── DecompressedSizeError   kafka 10   would grow beyond the limit of the reader
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ClassVar
 
 
 class RecordFormatError(ValueError):
-    """Any error of this package about the bytes it was given.
+    """Any error of this package about bytes.
 
     ``kafka_code`` is the number of the error in Kafka's protocol.
     """
@@ -38,8 +38,8 @@ class BrokenFrameError(RecordFormatError):
 class BrokenRecordError(RecordFormatError):
     """A record inside a batch breaks the format.
 
-    ``record_errors`` has one pair (place in the batch, what is wrong) per record that is known to be broken. It is
-    empty when the fault is the whole batch's, such as a wrong count.
+    ``record_errors`` has one pair (place in the batch, fault) per record that is known to be broken. It is empty if the
+    fault is the whole batch's, such as a wrong count. Example: ``((2, "has a header without a name"),)``.
     """
 
     kafka_code = 87
@@ -69,6 +69,6 @@ class UnsupportedMagicError(RecordFormatError):
 
 
 class DecompressedSizeError(RecordFormatError):
-    """Decompressed, the records would be larger than the reader allows. Nothing beyond the limit was allocated."""
+    """Decompressed, the records would be larger than the reader allows. No memory beyond the limit was taken."""
 
     kafka_code = 10

@@ -7,7 +7,7 @@ Both begin with the same six bytes, big-endian::
     6  content              one message set (MessageSetSend), or single frames end to end (MultiMessageSetSend)
 
 A frame says nothing about topic and partition: single frames stand in the order of the request. The content may end
-in a part of a message or batch, which the reader drops by its size (spec B5). Who sends contents from files needs the
+in a part of a message or batch, which the reader drops by its size (spec B5). A sender of contents from files needs the
 heads only: ``multi_frame_head``, then ``frame_head`` before each content.
 """
 
@@ -24,7 +24,7 @@ FRAME_HEAD_BYTES = 6
 """Size of a frame without content."""
 
 FRAMES_MAX = 1_000_000
-"""Single frames that ``decode_multi_frame`` takes in one."""
+"""The most single frames that ``decode_multi_frame`` accepts in one."""
 
 _HEAD = struct.Struct(">ih")
 _LENGTH_BYTES = 4
@@ -51,10 +51,10 @@ class MultiFrame(NamedTuple):
 
 
 def frame_head(content_bytes: int, error_code: int = 0) -> bytes:
-    """The six bytes before a message set of ``content_bytes``.
+    """Return the six bytes before a message set of ``content_bytes``.
 
     Raises:
-        ValueError: more content than an int32 can say, or an error code that is no int16.
+        ValueError: the length does not fit an int32, or the error code an int16.
     """
     try:
         return _HEAD.pack(_ERROR_BYTES + content_bytes, error_code)
@@ -63,7 +63,7 @@ def frame_head(content_bytes: int, error_code: int = 0) -> bytes:
 
 
 def multi_frame_head(contents_bytes: Iterable[int], error_code: int = 0) -> bytes:
-    """The six bytes before single frames whose contents have these sizes.
+    """Return the six bytes before single frames whose contents have these sizes.
 
     Raises:
         ValueError: as ``frame_head``; the sizes of all frames count, heads included.
@@ -72,7 +72,7 @@ def multi_frame_head(contents_bytes: Iterable[int], error_code: int = 0) -> byte
 
 
 def encode_frame(frame: MessageSetFrame) -> bytes:
-    """One partition's answer.
+    """Return one partition's frame.
 
     Raises:
         ValueError: as ``frame_head``.
@@ -81,7 +81,7 @@ def encode_frame(frame: MessageSetFrame) -> bytes:
 
 
 def encode_multi_frame(frames: Sequence[MessageSetFrame], error_code: int = 0) -> bytes:
-    """Several partitions' answers in one.
+    """Return the frames of several partitions in one.
 
     Raises:
         ValueError: as ``frame_head``.
@@ -91,7 +91,7 @@ def encode_multi_frame(frames: Sequence[MessageSetFrame], error_code: int = 0) -
 
 
 def decode_frame(buffer: Buffer) -> MessageSetFrame:
-    """The one frame that fills ``buffer``; its content is a view, not a copy.
+    """Return the one frame that fills ``buffer``; its content is a view, not a copy.
 
     Raises:
         BrokenFrameError: the buffer is shorter or longer than the frame in it.
@@ -104,10 +104,10 @@ def decode_frame(buffer: Buffer) -> MessageSetFrame:
 
 
 def decode_multi_frame(buffer: Buffer, *, frames_max: int = FRAMES_MAX) -> MultiFrame:
-    """The multi frame that fills ``buffer``, with its single frames in order; contents are views, not copies.
+    """Return the multi frame that fills ``buffer``, with its single frames in order; contents are views, not copies.
 
     Raises:
-        BrokenFrameError: lengths that do not add up, or more than ``frames_max`` single frames.
+        BrokenFrameError: the lengths do not add up, or there are more than ``frames_max`` single frames.
     """
     whole = decode_frame(buffer)
     view = memoryview(whole.content)
@@ -123,7 +123,7 @@ def decode_multi_frame(buffer: Buffer, *, frames_max: int = FRAMES_MAX) -> Multi
 
 
 def _read_head(view: memoryview, position: int) -> tuple[int, int]:
-    """The error code of the frame that begins at ``position``, and where the frame ends."""
+    """Return the error code of the frame that begins at ``position``, and where the frame ends."""
     if len(view) - position < FRAME_HEAD_BYTES:
         raise BrokenFrameError(f"{len(view) - position} bytes at byte {position}; a frame has at least 6")
     total_length, error_code = _HEAD.unpack_from(view, position)

@@ -1,4 +1,4 @@
-"""Records one by one: convenient for small batches, tests and people; columns are for the rest."""
+"""Records one by one: convenient for small batches, tests and people. Columns are quicker for many."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Record:
 
 
 def columns_from_records(records: Sequence[Record]) -> RecordColumns:
-    """The same records as columns, in their order."""
+    """Return the same records as columns, in their order."""
     count = len(records)
     return RecordColumns(
         np.fromiter((record.offset for record in records), dtype=np.int64, count=count),
@@ -41,7 +41,7 @@ def columns_from_records(records: Sequence[Record]) -> RecordColumns:
 def records_from_columns(
     columns: RecordColumns, timestamp_type: TimestampType = TimestampType.CREATE_TIME
 ) -> list[Record]:
-    """The same records one by one, in their order; all of ``timestamp_type``."""
+    """Return the same records one by one, in their order; all of ``timestamp_type``."""
     headers = [()] * len(columns) if columns.headers is None else columns.headers.to_rows()
     return [
         Record(offset, timestamp, key, value, row, timestamp_type)

@@ -94,7 +94,7 @@ class Message(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whose clock the timestamp is from. Magic 0 has no timestamp, which counts as CreateTime."""
+        """The clock of the timestamp. Magic 0 has no timestamp, which counts as CreateTime."""
         appended = self.magic > 0 and self.attributes & TIMESTAMP_TYPE_BIT
         return TimestampType.LOG_APPEND_TIME if appended else TimestampType.CREATE_TIME
 

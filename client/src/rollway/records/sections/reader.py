@@ -106,7 +106,7 @@ def read_section(section: bytes | memoryview, record_count: int, columns_bytes_m
 def find_facts(
     section: bytes | memoryview, record_count: int, columns_bytes_max: int | None = None
 ) -> SectionFacts | None:
-    """Return what a log must know of records that it stores as they came; compiled, without making columns of them.
+    """Return the facts of records that a log stores as they came. The compiled twin makes no columns of them.
 
     Facts mean that ``read_section`` with the same ``columns_bytes_max`` reads these records, at least one, and that
     record ``i`` has the offset delta ``i``. ``None`` for every other section; ``read_section`` tells what is wrong.

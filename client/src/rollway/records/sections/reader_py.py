@@ -1,7 +1,7 @@
 """Record sections read by plain Python: one record after the other, one field after the other.
 
-``reader`` has the layout of a section and says what these functions promise. They also find the words for what is
-wrong with a section, whichever of the two readers found it broken.
+``reader`` has the layout of a section and says what these functions promise. They also find the words for the
+fault of a section, whichever of the two readers found it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def read_section(section: bytes | memoryview, record_count: int, headers_max: in
 
     Raises:
         BrokenRecordError: there are not as many records, or one of them breaks the format.
-        DecompressedSizeError: there are more than ``headers_max`` headers. None of the record's that is one too many
-            was read.
+        DecompressedSizeError: there are more than ``headers_max`` headers. Each record's are counted before they are
+            read.
     """
     return _Reader(section, headers_max).read(record_count)
 
@@ -67,7 +67,7 @@ def fit_records(section: memoryview, start: int, record_count: int, bytes_max: i
 def explain(
     section: bytes | memoryview, record_count: int, headers_max: int, fault: tuple[int, int, int]
 ) -> RecordFormatError:
-    """Return what is wrong with a section, as ``read_section`` raises it, without reading the records before the fault.
+    """Return the error of a section, as ``read_section`` raises it, without reading the records before the fault.
 
     ``fault`` is the number of the first record that is not sound, where it begins, and how many headers the records
     before it have.
@@ -82,12 +82,12 @@ def explain(
 
 
 def too_few_records(found_count: int, record_count: int) -> BrokenRecordError:
-    """The error of a section that ends too early."""
+    """Return the error of a section that ends too early."""
     return BrokenRecordError(f"the records end after {found_count}, not {record_count}")
 
 
 def bytes_left_over(size_bytes: int, record_count: int) -> BrokenRecordError:
-    """The error of a section that goes on behind its last record."""
+    """Return the error of a section that goes on behind its last record."""
     return BrokenRecordError(f"{size_bytes} bytes are left over after {record_count} records")
 
 
@@ -98,8 +98,8 @@ def _broken_record(place: int, message: str) -> BrokenRecordError:
 class _Reader:
     """Reads a section from record number ``place`` on, which begins at ``position``.
 
-    What it has read lies in arrays of numbers and bytes, so that a small record takes little memory: at most 40 bytes
-    and 18 for a header, beside their content.
+    It keeps records in arrays of numbers and bytes, so that a small one takes little memory: at most 42 bytes beside
+    its content, and 18 for each header.
     """
 
     def __init__(self, section: bytes | memoryview, headers_left: int, place: int = 0, position: int = 0) -> None:
@@ -180,7 +180,7 @@ class _Reader:
 
 
 def too_many_for_memory() -> DecompressedSizeError:
-    """The error of a section whose columns would outgrow their limit."""
+    """Return the error of a section whose columns would outgrow their limit."""
     return DecompressedSizeError("the batch has more records or headers than there is memory for")
 
 

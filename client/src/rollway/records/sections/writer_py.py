@@ -13,7 +13,7 @@ from rollway.records.columns import HeaderColumns, RecordColumns
 from rollway.records.sections.varint import encode_varlong
 
 SECTION_BYTES_MAX = 2**31 - 1 - (HEADER_BYTES - LOG_OVERHEAD_BYTES)
-"""What ``batchLength``, an int32, leaves for records."""
+"""The bytes that ``batchLength``, an int32, leaves for records."""
 
 _ATTRIBUTES = b"\x00"
 _NULL = b"\x01"
@@ -70,7 +70,7 @@ def encode_headers(headers: Iterable[tuple[bytes, bytes | None]], count: int) ->
 
 
 def too_large() -> ValueError:
-    """The error of records that do not fit into one batch."""
+    """Return the error of records that do not fit into one batch."""
     return ValueError(f"a batch holds at most {SECTION_BYTES_MAX} bytes of records; use encode_batches")
 
 
