@@ -327,6 +327,16 @@ def test_what_is_no_list_of_records_is_left_alone(lists: tuple[Any, ...]) -> Non
         assert lists[0] == [2**63]
 
 
+def test_sequences_of_other_types_are_written_as_lists_are() -> None:
+    class Listed(list[Any]):
+        pass
+
+    lists = ([5, 6], [None, b"k"], [b"v", None], [[("name", b"1"), ("größe", None)], []])
+    expected = write_lists(*lists)
+    for kind in (tuple, Listed):
+        assert both(lambda of=kind: write_lists(*map(of, lists))) == (expected, expected)
+
+
 def test_timestamps_wrap_around_like_a_long_of_java() -> None:
     times = [-(2**63), 2**63 - 1, 0]
     found, expected = both(lambda: write_lists(times, [None] * 3, [b"v"] * 3))

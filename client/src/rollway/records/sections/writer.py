@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
-from rollway.records.columns import RecordColumns, name_to_bytes
+from rollway.records.columns import RecordColumns
 from rollway.records.compiled import load
 from rollway.records.sections import writer_py
+
+Item = TypeVar("Item")
 
 
 class CompiledWriter(Protocol):
@@ -60,10 +62,10 @@ def write_lists(
         ValueError: as ``write_section``.
         UnicodeEncodeError: the name of a header has a lone surrogate that stands for no byte.
     """
-    blocks = None if headers is None else [_header_block(row) for row in headers]
+    blocks = None if headers is None else list(map(writer_py.encode_headers, headers))
     if compiled is not None:
         try:
-            written = compiled.write_lists(list(timestamps), list(keys), list(values), blocks)
+            written = compiled.write_lists(_as_list(timestamps), _as_list(keys), _as_list(values), blocks)
         except OverflowError:
             written = None
         if written is not None:
@@ -80,5 +82,6 @@ def fit_records(columns: RecordColumns, bytes_max: int) -> int:
     return writer_py.fit_records(columns, bytes_max) if fitting is None else fitting
 
 
-def _header_block(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    return writer_py.encode_headers(((name_to_bytes(name), value) for name, value in headers), len(headers))
+def _as_list(items: Sequence[Item]) -> list[Item]:
+    # The compiled function takes no subclass of a list.
+    return items if type(items) is list else list(items)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 
 from rollway.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
-from rollway.records.columns import HeaderColumns, RecordColumns
+from rollway.records.columns import HeaderColumns, RecordColumns, name_to_bytes
 from rollway.records.sections.varint import encode_varlong
 
 SECTION_BYTES_MAX = 2**31 - 1 - (HEADER_BYTES - LOG_OVERHEAD_BYTES)
@@ -60,12 +61,19 @@ def fit_records(columns: RecordColumns, bytes_max: int) -> int:
     return len(columns)
 
 
-def encode_headers(headers: Iterable[tuple[bytes, bytes | None]], count: int) -> bytes:
-    """Return the headers of a record as they end it, their number in front."""
-    parts = [_varint(count)]
+def encode_headers(headers: Sequence[tuple[str | bytes, bytes | None]]) -> bytes:
+    """Return the headers of a record as they end it, their number in front.
+
+    Raises:
+        UnicodeEncodeError: a name has a lone surrogate that stands for no byte.
+    """
+    if not headers:
+        return _NO_HEADERS
+    parts = [_varint(len(headers))]
     for name, value in headers:
-        parts += _sized(name)
-        parts += _sized(value)
+        encoded = name if isinstance(name, bytes) else name_to_bytes(name)
+        parts += (_varint(len(encoded)), encoded)
+        parts += (_NULL,) if value is None else (_varint(len(value)), value)
     return b"".join(parts)
 
 
@@ -102,7 +110,7 @@ def _header_blocks(headers: HeaderColumns | None, record_count: int) -> Iterable
     if headers is None:
         return [_NO_HEADERS] * record_count
     pairs = zip((name or b"" for name in headers.names.to_list()), headers.values.to_list(), strict=True)
-    return [encode_headers((next(pairs) for _ in range(count)), count) for count in headers.counts.tolist()]
+    return [encode_headers(list(islice(pairs, count))) for count in headers.counts.tolist()]
 
 
 def _encode_record(
