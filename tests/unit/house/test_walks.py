@@ -300,7 +300,7 @@ def test_a_compiled_function_and_a_leaf_are_one_event_each(plant: Plant) -> None
     tree = plant(
         {
             "app/a.py": """
-                from rollway.records.varint import read
+                from rollway.records.batch import read
                 from rollway.records.compiled import load
 
                 fast = load("app._fast")
@@ -323,13 +323,13 @@ def test_a_compiled_function_and_a_leaf_are_one_event_each(plant: Plant) -> None
                 def append(request):
                     return request
                 """,
-            "client/src/rollway/records/varint.py": "from app.b import deeper\ndef read(data):\n    deeper(data)\n",
+            "client/src/rollway/records/batch.py": "from app.b import deeper\ndef read(data):\n    deeper(data)\n",
             "app/b.py": "def deeper(data): pass\n",
         }
     )
     definitions = Definitions(tree)
     found = walk(definitions, "app/a.py:handle:request", leaves=["client/src"])
-    assert paths(found) == ["a", "_fast.pyx", "a", "_fast.pyx", "a", "varint", "a"]
+    assert paths(found) == ["a", "_fast.pyx", "a", "_fast.pyx", "a", "batch", "a"]
     assert functions(found)[1::2] == [["append"], ["Quick.__init__"], ["read"]]
     assert [stay.line for stay in found.stays][1::2] == [9, 3, 2]
     assert paths(walk(definitions, "app/a.py:handle:request")) == [*paths(found)[:6], "b", "a"]
