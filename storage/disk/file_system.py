@@ -300,16 +300,16 @@ class LocalFile:
     def read(self, position: int, length: int) -> bytes:
         with _naming(self._path):
             piece = os.pread(self.fileno(), length, position)
-        if len(piece) == length or not piece:
-            return piece
-        pieces = [piece]
-        done = len(piece)
-        while done < length:
-            piece = os.pread(self.fileno(), length - done, position + done)
-            if not piece:
-                break
-            pieces.append(piece)
-            done += len(piece)
+            if len(piece) == length or not piece:
+                return piece
+            pieces = [piece]
+            done = len(piece)
+            while done < length:
+                piece = os.pread(self.fileno(), length - done, position + done)
+                if not piece:
+                    break
+                pieces.append(piece)
+                done += len(piece)
         return b"".join(pieces)
 
     def read_cached(self, position: int, length: int) -> bytearray | None:
@@ -328,26 +328,26 @@ class LocalFile:
             self._make_writable()
         if position >= self._reserve_at:
             self._reserve(position)
-        if 0 < len(parts) <= _WRITE_VECTOR_MAX:
-            # Usually the disk takes all parts at once.
-            try:
+        try:
+            if 0 < len(parts) <= _WRITE_VECTOR_MAX:
+                # Usually the disk takes all parts at once.
                 written = os.pwritev(self.fileno(), parts, position)
-            except OSError as error:
-                error.filename = str(self._path)
-                raise
-            if written == sum(map(len, parts)):
-                return
-        pending = [memoryview(part).cast("B") for part in parts if len(part)]
-        while True:
-            position += written
-            while pending and written >= len(pending[0]):
-                written -= len(pending.pop(0))
-            if not pending:
-                return
-            pending[0] = pending[0][written:]
-            written = os.pwritev(self.fileno(), pending[:_WRITE_VECTOR_MAX], position)
-            if written == 0:
-                raise OSError(errno.EIO, "the disk took no bytes", str(self._path))
+                if written == sum(map(len, parts)):
+                    return
+            pending = [memoryview(part).cast("B") for part in parts if len(part)]
+            while True:
+                position += written
+                while pending and written >= len(pending[0]):
+                    written -= len(pending.pop(0))
+                if not pending:
+                    return
+                pending[0] = pending[0][written:]
+                written = os.pwritev(self.fileno(), pending[:_WRITE_VECTOR_MAX], position)
+                if written == 0:
+                    raise OSError(errno.EIO, "the disk took no bytes")
+        except OSError as error:
+            error.filename = str(self._path)  # as ``_naming``, without a generator for each write
+            raise
 
     def _reserve(self, position: int) -> None:
         length = max(_RESERVED_BYTES_MIN, min(position // _RESERVED_SHARE, _RESERVED_BYTES_MAX))

@@ -88,7 +88,7 @@ def test_a_disk_that_takes_nothing_is_an_error_and_no_endless_loop(file, monkeyp
     monkeypatch.setattr("storage.disk.file_system.os.pwritev", lambda *_: 0)
     with pytest.raises(OSError, match="took no bytes") as caught:
         file.write(0, [b"abc"])
-    assert caught.value.errno == errno.EIO
+    assert (caught.value.errno, caught.value.filename) == (errno.EIO, str(file.path))
 
 
 def test_short_reads_go_on_where_they_stopped(file, monkeypatch):
@@ -100,6 +100,27 @@ def test_short_reads_go_on_where_they_stopped(file, monkeypatch):
     )
     assert file.read(5, 60) == bytes(range(5, 65))
     assert file.read(90, 60) == bytes(range(90, 100))
+
+
+@pytest.mark.parametrize("good_calls", [0, 1, 2])
+@pytest.mark.parametrize("call", ["pread", "pwritev"])
+def test_an_error_of_any_call_names_the_file(file, monkeypatch, call, good_calls):
+    """Also that of a second or third call, after short reads or writes."""
+    file.write(0, [bytes(100)])
+    real = getattr(os, call)
+    calls = []
+
+    def nine_bytes(descriptor: int, wanted: int | list[memoryview], position: int) -> bytes | int:
+        calls.append(position)
+        if len(calls) > good_calls:
+            raise OSError(errno.EIO, "the disk is broken")
+        return real(descriptor, min(wanted, 9) if call == "pread" else [b"".join(wanted)[:9]], position)
+
+    monkeypatch.setattr(f"storage.disk.file_system.os.{call}", nine_bytes)
+    with pytest.raises(OSError, match="the disk is broken") as caught:
+        file.read(0, 100) if call == "pread" else file.write(0, [bytes(50), bytes(50)])
+    assert calls == [9 * number for number in range(good_calls + 1)]
+    assert (caught.value.errno, caught.value.filename) == (errno.EIO, str(file.path))
 
 
 def test_reading_behind_the_end_gives_what_there_is(file):
