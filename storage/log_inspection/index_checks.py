@@ -6,7 +6,7 @@ with the file. Spec C6 and DumpLogSegments define the batch that an entry must n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,56 +43,87 @@ class _Entry(NamedTuple):
     other: int  # a position in the log, or a timestamp
 
 
+class _RisingEntries:
+    """The entries of an index that rise, one pending at a time; reports each entry that does not.
+
+    ``fault`` returns the fault of an entry behind the last rising one, ``None`` if the entry rises.
+    """
+
+    def __init__(
+        self,
+        index: IndexFile,
+        report: Report,
+        entries: Iterable[_Entry],
+        fault: Callable[[_Entry, _Entry | None], str | None],
+    ) -> None:
+        self._path = index.path
+        self._report = report
+        self.count = 0
+        """Number of entries that were read."""
+        self.last: _Entry | None = None
+        """The last rising entry that was read."""
+        self._rising = self._rise(entries, fault)
+        self.pending = next(self._rising, None)
+
+    def _rise(
+        self, entries: Iterable[_Entry], fault: Callable[[_Entry, _Entry | None], str | None]
+    ) -> Iterator[_Entry]:
+        for number, entry in enumerate(entries):
+            self.count = number + 1
+            problem = fault(entry, self.last)
+            if problem is None:
+                self.last = entry
+                yield entry
+            else:
+                self._report(self._path, f"entry {number} {problem}", entry.at)
+
+    def go_on(self, problem: str | None) -> None:
+        """Report the pending entry if it has a problem, and make the next one pending."""
+        if problem is not None and self.pending is not None:
+            self._report(self._path, problem, self.pending.at)
+        self.pending = next(self._rising, None)
+
+
+_NOT_RISING = "does not rise above the entry before it"
+
+
 class OffsetIndexCheck:
     """The check that every entry of an ``.index`` names the first byte of a batch and that batch's last offset."""
 
     def __init__(self, index: IndexFile, report: Report) -> None:
         self._index = index
         self._report = report
-        self.entry_count = 0
-        self._entries = self._rising_entries()
-        self._pending = next(self._entries, None)
+        read = read_offset_entries(index.file, index.size_bytes)
+        entries = (
+            _Entry(number * OFFSET_ENTRY.size, index.base_offset + relative, position)
+            for number, relative, position in read
+        )
+        self.entries = _RisingEntries(index, report, entries, self._fault)
 
-    def _rising_entries(self) -> Iterator[_Entry]:
-        index = self._index
-        before: _Entry | None = None
-        for number, relative_offset, position in read_offset_entries(index.file, index.size_bytes):
-            self.entry_count = number + 1
-            entry = _Entry(number * OFFSET_ENTRY.size, index.base_offset + relative_offset, position)
-            if relative_offset < 0 or position < 0:
-                self._report(index.path, f"entry {number} has a negative number", entry.at)
-            elif before is not None and (entry.offset <= before.offset or entry.other <= before.other):
-                self._report(index.path, f"entry {number} does not rise above the entry before it", entry.at)
-            else:
-                before = entry
-                yield entry
+    def _fault(self, entry: _Entry, before: _Entry | None) -> str | None:
+        if entry.offset < self._index.base_offset or entry.other < 0:
+            return "has a negative number"
+        rises = before is None or (entry.offset > before.offset and entry.other > before.other)
+        return None if rises else _NOT_RISING
 
     def see(self, batch: StoredBatch) -> None:
         """Compare the next batch of the log."""
-        while self._pending is not None and self._pending.other <= batch.position:
-            entry = self._pending
+        while (entry := self.entries.pending) is not None and entry.other <= batch.position:
+            problem = None
             if entry.other < batch.position:
-                self._report(
-                    self._index.path, f"the entry points to log position {entry.other}, where no batch begins", entry.at
-                )
+                problem = f"the entry points to log position {entry.other}, where no batch begins"
             elif entry.offset != batch.last_offset:
-                self._report(
-                    self._index.path,
+                problem = (
                     f"the entry names offset {entry.offset}, but the batch at log position {batch.position} ends with "
-                    f"{batch.last_offset}",
-                    entry.at,
+                    f"{batch.last_offset}"
                 )
-            self._pending = next(self._entries, None)
+            self.entries.go_on(problem)
 
     def finish(self, *, may_be_ahead: bool) -> None:
         """End the check. ``may_be_ahead``: a server continued to write after the log's length was taken."""
-        while self._pending is not None and not may_be_ahead:
-            entry = self._pending
-            self._report(
-                self._index.path, f"the entry points to log position {entry.other}, beyond the last batch", entry.at
-            )
-            self._pending = next(self._entries, None)
-        _check_length(self._index, OFFSET_ENTRY.size, self.entry_count, self._report, may_be_ahead=may_be_ahead)
+        while not may_be_ahead and (entry := self.entries.pending) is not None:
+            self.entries.go_on(f"the entry points to log position {entry.other}, beyond the last batch")
+        _check_length(self._index, OFFSET_ENTRY.size, self.entries.count, self._report, may_be_ahead=may_be_ahead)
 
 
 class TimeIndexCheck:
@@ -102,31 +133,24 @@ class TimeIndexCheck:
         self._index = index
         self._report = report
         self._largest_timestamp = -1
-        self._last_timestamp = -1
-        self.entry_count = 0
-        self._entries = self._rising_entries()
-        self._pending = next(self._entries, None)
+        read = read_time_entries(index.file, index.size_bytes)
+        entries = (
+            _Entry(number * TIME_ENTRY.size, index.base_offset + relative, timestamp)
+            for number, timestamp, relative in read
+        )
+        self.entries = _RisingEntries(index, report, entries, self._fault)
 
-    def _rising_entries(self) -> Iterator[_Entry]:
-        index = self._index
-        before: _Entry | None = None
-        for number, timestamp, relative_offset in read_time_entries(index.file, index.size_bytes):
-            self.entry_count = number + 1
-            entry = _Entry(number * TIME_ENTRY.size, index.base_offset + relative_offset, timestamp)
-            if relative_offset < 0:
-                self._report(index.path, f"entry {number} has a negative offset", entry.at)
-            elif before is not None and (entry.other <= before.other or entry.offset < before.offset):
-                self._report(index.path, f"entry {number} does not rise above the entry before it", entry.at)
-            else:
-                before = entry
-                self._last_timestamp = timestamp
-                yield entry
+    def _fault(self, entry: _Entry, before: _Entry | None) -> str | None:
+        if entry.offset < self._index.base_offset:
+            return "has a negative offset"
+        rises = before is None or (entry.other > before.other and entry.offset >= before.offset)
+        return None if rises else _NOT_RISING
 
     def see(self, batch: StoredBatch) -> None:
         """Compare the next batch of the log."""
-        while self._pending is not None and self._pending.offset <= batch.last_offset:
-            entry = self._pending
+        while (entry := self.entries.pending) is not None and entry.offset <= batch.last_offset:
             largest = max(self._largest_timestamp, batch.max_timestamp)
+            problem = None
             if entry.offset < batch.last_offset:
                 problem = f"the entry names offset {entry.offset}, with which no batch ends"
             elif entry.other != batch.max_timestamp:
@@ -139,27 +163,22 @@ class TimeIndexCheck:
                     f"the entry says nothing up to offset {entry.offset} is later than {entry.other}, but timestamp "
                     f"{largest} is"
                 )
-            else:
-                problem = ""
-            if problem:
-                self._report(self._index.path, problem, entry.at)
-            self._pending = next(self._entries, None)
+            self.entries.go_on(problem)
         self._largest_timestamp = max(self._largest_timestamp, batch.max_timestamp)
 
     def finish(self, *, may_be_ahead: bool, is_sealed: bool) -> None:
         """End the check. In a sealed segment the last entry must hold the segment's largest timestamp."""
-        while self._pending is not None and not may_be_ahead:
-            entry = self._pending
-            self._report(self._index.path, f"the entry names offset {entry.offset}, beyond the last batch", entry.at)
-            self._pending = next(self._entries, None)
-        if is_sealed and self.entry_count and self._last_timestamp < self._largest_timestamp:
+        while not may_be_ahead and (entry := self.entries.pending) is not None:
+            self.entries.go_on(f"the entry names offset {entry.offset}, beyond the last batch")
+        last_timestamp = -1 if self.entries.last is None else self.entries.last.other
+        if is_sealed and self.entries.count and last_timestamp < self._largest_timestamp:
             self._report(
                 self._index.path,
-                f"the last entry has timestamp {self._last_timestamp}, but the segment's largest is "
+                f"the last entry has timestamp {last_timestamp}, but the segment's largest is "
                 f"{self._largest_timestamp}: a lookup between the two would skip this segment",
                 None,
             )
-        _check_length(self._index, TIME_ENTRY.size, self.entry_count, self._report, may_be_ahead=may_be_ahead)
+        _check_length(self._index, TIME_ENTRY.size, self.entries.count, self._report, may_be_ahead=may_be_ahead)
 
 
 def _check_length(index: IndexFile, entry_bytes: int, entry_count: int, report: Report, *, may_be_ahead: bool) -> None:

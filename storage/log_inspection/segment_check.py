@@ -145,10 +145,10 @@ class SegmentCheck:
         may_be_ahead = self._place.is_live and self._place.is_active
         if self._offset_index is not None:
             self._offset_index.finish(may_be_ahead=may_be_ahead)
-            self._walk.index_entry_count += self._offset_index.entry_count
+            self._walk.index_entry_count += self._offset_index.entries.count
         if self._time_index is not None:
             self._time_index.finish(may_be_ahead=may_be_ahead, is_sealed=not self._place.is_active)
-            self._walk.index_entry_count += self._time_index.entry_count
+            self._walk.index_entry_count += self._time_index.entries.count
 
     def _check_batches(self, log: File, size: int) -> None:
         walk = self._walk
