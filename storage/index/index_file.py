@@ -63,7 +63,7 @@ class InvalidEntryError(ValueError):
 
 
 def floor_slot(
-    read_key: KeyReader, mapping: Memory, count: int, entry_bytes: int, key_position: int, target: int
+    read_key: KeyReader, memory: Memory, count: int, entry_bytes: int, key_position: int, target: int
 ) -> int:
     """Return the slot of the greatest key not above ``target`` among the first ``count``, or -1 (spec C3).
 
@@ -75,16 +75,16 @@ def floor_slot(
         return -1
     low = max(0, count - 1 - WARM_BYTES // entry_bytes)
     high = count
-    low_key = read_key(mapping, low * entry_bytes + key_position)[0]
+    low_key = read_key(memory, low * entry_bytes + key_position)[0]
     if low_key > target:
         low, high, high_key = 0, low, low_key
-        low_key = read_key(mapping, key_position)[0]
+        low_key = read_key(memory, key_position)[0]
         if low_key > target:
             return -1
     elif low_key == target:
         return low
     else:
-        high_key = read_key(mapping, (count - 1) * entry_bytes + key_position)[0]
+        high_key = read_key(memory, (count - 1) * entry_bytes + key_position)[0]
         if high_key <= target:
             return count - 1
         high = count - 1
@@ -95,21 +95,21 @@ def floor_slot(
         guess = low + (target - low_key) * (high - low) // (high_key - low_key)
         near = guess - _NEAR
         if near > low:
-            key = read_key(mapping, near * entry_bytes + key_position)[0]
+            key = read_key(memory, near * entry_bytes + key_position)[0]
             if key > target:
                 high, high_key = near, key
                 continue
             low, low_key = near, key
         near = guess + _NEAR
         if near < high:
-            key = read_key(mapping, near * entry_bytes + key_position)[0]
+            key = read_key(memory, near * entry_bytes + key_position)[0]
             if key > target:
                 high, high_key = near, key
             else:
                 low, low_key = near, key
     while high - low > 1:
         middle = (low + high) >> 1
-        if read_key(mapping, middle * entry_bytes + key_position)[0] <= target:
+        if read_key(memory, middle * entry_bytes + key_position)[0] <= target:
             low = middle
         else:
             high = middle
@@ -246,7 +246,7 @@ class IndexFile(ABC, Generic[EntryT]):
             yield entry
 
     @abstractmethod
-    def _parse(self, mapping: Memory, slot: int) -> EntryT: ...
+    def _parse(self, memory: Memory, slot: int) -> EntryT: ...
 
     @abstractmethod
     def _offset_at(self, slot: int) -> Offset: ...
@@ -256,7 +256,7 @@ class IndexFile(ABC, Generic[EntryT]):
         """Read the remembered last entry from the file, after opening and truncation."""
 
     def _find_entry(self, slot: int) -> EntryT | None:
-        return self._read(lambda mapping, count: self._parse(mapping, slot) if slot < count else None)
+        return self._read(lambda memory, count: self._parse(memory, slot) if slot < count else None)
 
     def _entry(self, slot: int) -> EntryT:
         if self._memory is None:
@@ -270,7 +270,7 @@ class IndexFile(ABC, Generic[EntryT]):
         return self._read(lambda memory, _count: self._parse(memory, slot))
 
     def _read(self, look: Callable[[Memory, int], AnswerT]) -> AnswerT:
-        """Run ``look(mapping, count)``, and repeat it if the file was cut meanwhile (see the module)."""
+        """Run ``look(memory, count)``, and repeat it if the file was cut meanwhile (see the module)."""
         while True:
             count = self.entry_count
             memory = self._memory

@@ -48,7 +48,7 @@ class KeySamples:
 
     __slots__ = ("_layout", "count", "keys", "version")
 
-    def __init__(self, layout: KeyLayout, mapping: Memory, count: int, version: int) -> None:
+    def __init__(self, layout: KeyLayout, memory: Memory, count: int, version: int) -> None:
         """Read the keys of ``count`` entries, once, from the first page of the file to the last.
 
         Raises:
@@ -57,10 +57,10 @@ class KeySamples:
         self._layout = layout
         self.count = count
         self.version = version
-        entries = np.frombuffer(mapping, layout.dtype, count)
+        entries = np.frombuffer(memory, layout.dtype, count)
         self.keys = array("q", entries["key"][::RUN].astype("=i8").tobytes())
 
-    def floor_slot(self, mapping: Memory, count: int, target: int) -> int | None:
+    def floor_slot(self, memory: Memory, count: int, target: int) -> int | None:
         """Find the slot as ``index_file.floor_slot`` does; ``None`` if it may lie behind the samples, in newer ones."""
         place = bisect_right(self.keys, target) - 1
         if place < 0:
@@ -73,7 +73,7 @@ class KeySamples:
             length = RUN
         layout = self._layout
         if search is not None and layout.key_bytes == _COMPILED_KEY_BYTES:
-            place = search.place_in_run(mapping, low * layout.entry_bytes, length, layout.entry_bytes, target)
+            place = search.place_in_run(memory, low * layout.entry_bytes, length, layout.entry_bytes, target)
         else:
-            place = bisect_right(layout.runs[length - 1](mapping, low * layout.entry_bytes), target)
+            place = bisect_right(layout.runs[length - 1](memory, low * layout.entry_bytes), target)
         return low + int(place) - 1

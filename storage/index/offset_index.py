@@ -79,9 +79,9 @@ class OffsetIndex(IndexFile[OffsetPosition]):
         """
         end = position + size
 
-        def look(mapping: Memory, count: int) -> OffsetPosition | None:
-            slot = 1 + floor_slot(_read_field, mapping, count, self.ENTRY_BYTES, _POSITION_FIELD, end - 1)
-            return self._parse(mapping, slot) if slot < count else None
+        def look(memory: Memory, count: int) -> OffsetPosition | None:
+            slot = 1 + floor_slot(_read_field, memory, count, self.ENTRY_BYTES, _POSITION_FIELD, end - 1)
+            return self._parse(memory, slot) if slot < count else None
 
         return self._read(look)
 
@@ -89,21 +89,21 @@ class OffsetIndex(IndexFile[OffsetPosition]):
         # The loop of ``_read``, without a call of a closure: every read of a log runs it.
         while True:
             count = self.entry_count
-            mapping = self._memory
-            if mapping is None:
-                mapping = self._load()
+            memory = self._memory
+            if memory is None:
+                memory = self._load()
             try:
-                slot = floor_slot(_read_field, mapping, count, 8, field, target)
+                slot = floor_slot(_read_field, memory, count, 8, field, target)
                 if slot < 0:
                     return OffsetPosition(self.base_offset, Position(0))
-                relative, position = _read_entry(mapping, slot * 8)
+                relative, position = _read_entry(memory, slot * 8)
                 return OffsetPosition(Offset(self.base_offset + relative), position)
             except (ValueError, struct.error):
-                if not self._was_cut(mapping, count):
+                if not self._was_cut(memory, count):
                     raise
 
-    def _parse(self, mapping: Memory, slot: int) -> OffsetPosition:
-        relative, position = _read_entry(mapping, slot * self.ENTRY_BYTES)
+    def _parse(self, memory: Memory, slot: int) -> OffsetPosition:
+        relative, position = _read_entry(memory, slot * self.ENTRY_BYTES)
         return OffsetPosition(Offset(self.base_offset + relative), Position(position))
 
     def _offset_at(self, slot: int) -> Offset:

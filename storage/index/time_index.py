@@ -84,24 +84,24 @@ class TimeIndex(IndexFile[TimestampOffset]):
         # The loop of ``_read``, without a call of a closure.
         while True:
             count = self.entry_count
-            mapping = self._memory
-            if mapping is None:
-                mapping = self._load()
+            memory = self._memory
+            if memory is None:
+                memory = self._load()
             try:
-                slot = self._floor_slot(mapping, count, timestamp)
-                return self._parse(mapping, slot) if slot >= 0 else self._none()
+                slot = self._floor_slot(memory, count, timestamp)
+                return self._parse(memory, slot) if slot >= 0 else self._none()
             except (ValueError, struct.error):
-                if not self._was_cut(mapping, count):
+                if not self._was_cut(memory, count):
                     raise
 
-    def _floor_slot(self, mapping: Memory, count: int, timestamp: int) -> int:
+    def _floor_slot(self, memory: Memory, count: int, timestamp: int) -> int:
         """Return the slot of the entry with the greatest timestamp not above ``timestamp``, or -1.
 
         Timestamps come in bursts, so an interpolated guess is poor, and a bisection of a million entries is slow.
         """
         samples = self._samples
         if samples is not None and samples.version == self._version and samples.count <= count:
-            slot = samples.floor_slot(mapping, count, timestamp)
+            slot = samples.floor_slot(memory, count, timestamp)
             if slot is not None:
                 return slot
             self._samples = None
@@ -110,14 +110,14 @@ class TimeIndex(IndexFile[TimestampOffset]):
             if self._asked_count >= SAMPLED_ASKED_MIN:
                 version = self._version
                 # After the version was read: a later truncation makes these samples outdated.
-                self._samples = KeySamples(_KEYS, mapping, min(count, self.entry_count), version)
-        return floor_slot(_read_timestamp, mapping, count, 12, 0, timestamp)
+                self._samples = KeySamples(_KEYS, memory, min(count, self.entry_count), version)
+        return floor_slot(_read_timestamp, memory, count, 12, 0, timestamp)
 
     def _none(self) -> TimestampOffset:
         return TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
-    def _parse(self, mapping: Memory, slot: int) -> TimestampOffset:
-        timestamp, relative = _read_entry(mapping, slot * self.ENTRY_BYTES)
+    def _parse(self, memory: Memory, slot: int) -> TimestampOffset:
+        timestamp, relative = _read_entry(memory, slot * self.ENTRY_BYTES)
         return TimestampOffset(timestamp, Offset(self.base_offset + relative))
 
     def _offset_at(self, slot: int) -> Offset:

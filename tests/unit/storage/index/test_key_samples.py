@@ -36,19 +36,19 @@ def _way(request: pytest.FixtureRequest) -> Iterator[None]:
 gaps = st.lists(st.sampled_from([1, 2, 1000, 10**9]), min_size=1, max_size=5 * RUN)
 
 
-def mapping_of(keys: list[int]) -> memoryview:
+def memory_of(keys: list[int]) -> memoryview:
     return memoryview(b"".join(struct.pack(">qi", key, slot) for slot, key in enumerate(keys)))
 
 
 @given(gaps=gaps, sampled_part=st.floats(0, 1))
 def test_samples_find_what_a_bisection_finds(gaps: list[int], sampled_part: float) -> None:
     keys = list(accumulate(gaps))
-    mapping = mapping_of(keys)
+    memory = memory_of(keys)
     sampled_count = max(1, round(len(keys) * sampled_part))
-    samples = KeySamples(LAYOUT, mapping, sampled_count, 0)
+    samples = KeySamples(LAYOUT, memory, sampled_count, 0)
     for target in [0, *keys, *(key + 1 for key in keys)]:
         expected = bisect_right(keys, target) - 1
-        found = samples.floor_slot(mapping, len(keys), target)
+        found = samples.floor_slot(memory, len(keys), target)
         if found is None:
             # Behind the last sample there are more entries than one run.
             assert expected >= (sampled_count - 1) // RUN * RUN
@@ -84,7 +84,7 @@ def test_an_index_that_grows_and_is_cut_is_never_asked_of_the_past(index: TimeIn
     check(index, timestamps, source)
 
 
-def test_samples_hold_no_mapping(index: TimeIndex) -> None:
+def test_samples_hold_no_memory(index: TimeIndex) -> None:
     """Whoever trims or closes the index must be able to release it."""
     for number in range(SAMPLED_ENTRIES_MIN):
         index.maybe_append(number, Offset(number))
@@ -98,9 +98,9 @@ def test_samples_hold_no_mapping(index: TimeIndex) -> None:
 
 
 @pytest.mark.parametrize(("position", "length"), [(0, 0), (0, 3), (12, 2), (-12, 1), (24, 1), (0, -1)])
-def test_a_run_ends_inside_its_mapping(position: int, length: int) -> None:
+def test_a_run_ends_inside_its_memory(position: int, length: int) -> None:
     if key_samples.search is None:
-        pytest.skip("there is none in Python, whose reads end with the mapping")
+        pytest.skip("there is none in Python, whose reads end with the memory")
     with pytest.raises(ValueError, match="behind the mapping"):
-        key_samples.search.place_in_run(mapping_of([1, 2]), position, length, 12, 1)
-    assert key_samples.search.place_in_run(mapping_of([1, 2])[:20], 0, 2, 12, 2) == 2
+        key_samples.search.place_in_run(memory_of([1, 2]), position, length, 12, 1)
+    assert key_samples.search.place_in_run(memory_of([1, 2])[:20], 0, 2, 12, 2) == 2
