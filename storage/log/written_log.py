@@ -303,7 +303,7 @@ class WrittenLog:
 
     def _mark_deleted(self, segment: Segment) -> list[Path]:
         paths = segment.mark_deleted()
-        snapshot_path = self.producers.mark_snapshot_deleted(segment.base_offset)
+        snapshot_path = self.producers.snapshots.mark_deleted(segment.base_offset)
         return paths if snapshot_path is None else [*paths, snapshot_path]
 
     def sync_directory(self) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 from rollway.records import BatchHeader, ControlRecord, ControlType
 from storage.config import PRODUCER_COUNT_MAX, PRODUCER_EXPIRATION_MS
-from storage.disk.file_names import DELETED_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX, offset_file_name, parse_offset_file_name
 from storage.disk.file_system import FileSystem
 from storage.offsets import LogOffsetMetadata, Offset
 from storage.producers.producer_entry import ProducerBatch, ProducerEntry, check_batch, check_marker
-from storage.producers.producer_snapshot import CorruptSnapshotError, read_snapshot, write_snapshot
+from storage.producers.producer_snapshot import ProducerSnapshots
 from storage.transactions import CompletedTransaction, OpenTransaction, TransactionMarker
-
-_logger = logging.getLogger(__name__)
 
 
 class _Known(Protocol):
@@ -132,8 +128,7 @@ class ProducerDraft:
 class ProducerState:
     """The producers of one partition (spec E19, E22): epoch, last five batches and open transaction of each.
 
-    Rebuilt at start from the newest valid snapshot and the batches after it. Files: ``<offset in 20 digits>.snapshot``
-    in the partition's directory, each with the state of everything below its offset (see ``producer_snapshot``).
+    The state is in memory. At start it is rebuilt from the newest valid snapshot and the batches after it.
 
     Idle time is counted on ``elapsed_ms``, the clock of elapsed time, so steps of the wall clock and timestamps of
     records never expire a producer. Loaded producers count as used at that moment, because a snapshot does not hold
@@ -143,14 +138,13 @@ class ProducerState:
     """
 
     __slots__ = (
-        "_directory",
         "_elapsed_ms",
         "_entries",
         "_expiration_ms",
-        "_file_system",
         "_open",
         "_producer_count_max",
         "_used_ms",
+        "snapshots",
     )
 
     def __init__(
@@ -163,8 +157,8 @@ class ProducerState:
         elapsed_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """Make an empty state; ``load`` or ``update`` fills it."""
-        self._file_system = file_system
-        self._directory = directory
+        self.snapshots = ProducerSnapshots(file_system, directory)
+        """The files that keep this state over a restart."""
         self._expiration_ms = expiration_ms
         self._producer_count_max = producer_count_max
         self._elapsed_ms = elapsed_ms
@@ -288,100 +282,28 @@ class ProducerState:
     def load(self, log_start: Offset, log_end: Offset, newest: Offset | None = None) -> Offset:
         """Restore the state from the newest valid snapshot in ``[log_start, log_end]``; at start and after truncation.
 
-        With ``newest`` set, use no snapshot above that offset; undamaged ones above it stay.
+        With ``newest`` set, use no snapshot above that offset. See ``ProducerSnapshots.load_newest``.
 
         Return the offset of the snapshot; the caller replays the batches from there with ``update``. Without a snapshot
         return ``log_start``, with an empty state. ``log_start`` is the first offset whose batches are on disk: between
-        a snapshot below it and ``log_start``, batches would be missing. Damaged snapshots and those out of the range
-        are deleted durably, because the log may grow to their offset again.
+        a snapshot below it and ``log_start``, batches would be missing.
         """
-        entries: dict[int, ProducerEntry] = {}
-        restored: Offset | None = None
-        doomed: list[Offset] = []
-        for offset in reversed(self.snapshot_offsets()):
-            if not log_start <= offset <= log_end:
-                doomed.append(offset)
-            elif restored is None:
-                try:
-                    records = read_snapshot(self._file_system, self.snapshot_path(offset))
-                except CorruptSnapshotError as error:
-                    _logger.warning("dropping a damaged producer snapshot: %s", error)
-                    doomed.append(offset)
-                    continue
-                if newest is None or offset <= newest:
-                    entries = {record.producer_id: ProducerEntry.from_record(record) for record in records}
-                    restored = offset
-        self._delete(doomed)
-        self._entries = entries
-        self._used_ms = dict.fromkeys(entries, self._elapsed_ms())
-        self._open = _open_transactions_of(entries)
-        return log_start if restored is None else restored
+        restored, records = self.snapshots.load_newest(log_start, log_end, newest)
+        self._entries = {record.producer_id: ProducerEntry.from_record(record) for record in records}
+        self._used_ms = dict.fromkeys(self._entries, self._elapsed_ms())
+        self._open = _open_transactions_of(self._entries)
+        return restored
+
+    def take_snapshot(self, offset: Offset) -> Path:
+        """Write the state of everything below ``offset`` to a snapshot; see ``ProducerSnapshots.write``."""
+        return self.snapshots.write(offset, [entry.to_record() for entry in self._entries.values()])
 
     def truncate_fully(self) -> None:
         """Forget all producers and delete all snapshots, durably, as the log restarts empty."""
-        self._delete(self.snapshot_offsets())
-        self.forget_all()
-
-    def forget_all(self) -> None:
-        """Forget all producers; snapshots stay."""
+        self.snapshots.delete_all()
         self._entries = {}
         self._used_ms = {}
         self._open = OrderedDict()
-
-    def take_snapshot(self, offset: Offset) -> Path:
-        """Write the state of everything below ``offset`` to a snapshot; return its path. Durable: on return.
-
-        Raises:
-            OSError: the disk refused; there is no new snapshot, or the whole one.
-        """
-        path = self.snapshot_path(offset)
-        write_snapshot(self._file_system, path, [entry.to_record() for entry in self._entries.values()])
-        return path
-
-    def snapshot_path(self, offset: Offset) -> Path:
-        """Return the path of the snapshot of ``offset``, which need not exist."""
-        return self._directory / offset_file_name(offset, PRODUCER_SNAPSHOT_SUFFIX)
-
-    def snapshot_offsets(self) -> list[Offset]:
-        """Return the offsets of all snapshots on disk, rising."""
-        names = map(parse_offset_file_name, self._file_system.list_directory(self._directory))
-        return sorted(
-            Offset(name.offset)
-            for name in names
-            if name is not None and name.suffix == PRODUCER_SNAPSHOT_SUFFIX and not name.state
-        )
-
-    def delete_snapshots_before(self, offset: Offset) -> None:
-        """Delete the snapshots of offsets below ``offset``."""
-        self._delete([found for found in self.snapshot_offsets() if found < offset])
-
-    def delete_snapshots_after(self, offset: Offset) -> None:
-        """Delete the snapshots of offsets above ``offset``."""
-        self._delete([found for found in self.snapshot_offsets() if found > offset])
-
-    def delete_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
-        """Delete the snapshots that belong to no segment, except the newest if it is above all segments' base offsets:
-        a clean stop wrote that one (case RC-11)."""
-        offsets = self.snapshot_offsets()
-        stray = [offset for offset in offsets if offset not in segment_base_offsets]
-        if stray and stray[-1] == offsets[-1] and stray[-1] > max(segment_base_offsets, default=-1):
-            stray.pop()
-        self._delete(stray)
-
-    def mark_snapshot_deleted(self, offset: Offset) -> Path | None:
-        """Add ``.deleted`` to the name of a snapshot, with its segment's files (spec E7); ``None`` if there is none."""
-        path = self.snapshot_path(offset)
-        if not self._file_system.exists(path):
-            return None
-        target = path.with_name(path.name + DELETED_SUFFIX)
-        self._file_system.rename(path, target)
-        return target
-
-    def _delete(self, offsets: Collection[Offset]) -> None:
-        for offset in offsets:
-            self._file_system.unlink(self.snapshot_path(offset))
-        if offsets:
-            self._file_system.sync_directory(self._directory)
 
 
 def _open_transactions_of(entries: dict[int, ProducerEntry]) -> OrderedDict[Offset, OpenTransaction]:

@@ -170,7 +170,7 @@ class PartitionOpener:
                 recovery_point=log_end if self._clean and not self.report.damage else recovery_point,
                 damage=tuple(self.report.damage),
                 damage_hint=self._damage_hint,
-                as_closed=self._clean and is_sound and self._file_system.exists(producers.snapshot_path(log_end)),
+                as_closed=self._clean and is_sound and self._file_system.exists(producers.snapshots.path_of(log_end)),
                 high_watermark=self._checkpoints.high_watermarks.get(self._name),
                 random=self._random,
             )
@@ -495,7 +495,7 @@ class PartitionOpener:
             **self._producer_limits._asdict(),
             elapsed_ms=self._clock.elapsed_ms,
         )
-        producers.delete_stray_snapshots([segment.base_offset for segment in segments])
+        producers.snapshots.delete_stray([segment.base_offset for segment in segments])
         try:
             scan_from = self._scan_from(segments)
             unsure = [] if self._clean else [entry for entry in segments if entry.base_offset >= scan_from]

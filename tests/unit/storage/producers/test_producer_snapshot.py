@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from storage.disk.file_system import LocalFileSystem
 from storage.errors import CorruptionError
+from storage.offsets import Offset
 from storage.producers.producer_snapshot import (
     CorruptSnapshotError,
     ProducerRecord,
+    ProducerSnapshots,
     decode_snapshot,
     encode_snapshot,
     read_snapshot,
-    write_snapshot,
 )
 from tests.support.recording_file_system import RecordingFileSystem
 
@@ -106,8 +107,8 @@ def test_any_bytes_are_read_or_refused(content, version, right_crc):
 
 def test_a_file_is_written_in_one_durable_step_and_read(tmp_path):
     disk = RecordingFileSystem()
-    path = tmp_path / "00000000000000001500.snapshot"
-    write_snapshot(disk, path, [RECORD])
+    path = ProducerSnapshots(disk, tmp_path).write(Offset(1500), [RECORD])
+    assert path == tmp_path / "00000000000000001500.snapshot"
     assert [operation for operation, _name in disk.operations] == [
         "create",
         "write",

@@ -234,7 +234,7 @@ def test_ps_6_a_producer_in_a_transaction_is_never_forgotten(tmp_path):
     clock = ManualClock()
     state = ProducerState(LocalFileSystem(), tmp_path, producer_count_max=2, elapsed_ms=clock.elapsed_ms)
     record = ProducerRecord(7, 0, 4, 4, 4, NOW_MS, 0, 3)
-    path = state.snapshot_path(Offset(5))
+    path = state.snapshots.path_of(Offset(5))
     path.write_bytes(encode_snapshot([record]))
     state.load(Offset(0), Offset(5))
     clock.advance(10**12)
@@ -328,7 +328,7 @@ def test_rc_11_the_newest_snapshot_in_the_log_is_loaded(
 @pytest.mark.parametrize("damage", ["empty", "half", "crc", "version"])
 def test_rc_11_a_corrupt_snapshot_is_dropped_and_an_older_one_used(state, tmp_path, damage):
     take_three(state)
-    path = state.snapshot_path(Offset(15))
+    path = state.snapshots.path_of(Offset(15))
     content = bytearray(path.read_bytes())
     if damage == "empty":
         content.clear()
@@ -380,24 +380,16 @@ def test_deleting_snapshots_is_durable(state, tmp_path):
 )
 def test_rc_11_stray_snapshots_are_removed_except_that_of_a_clean_stop(state, tmp_path, bases, left):
     take_three(state)
-    state.delete_stray_snapshots(bases)
+    state.snapshots.delete_stray(bases)
     assert snapshots(tmp_path) == left
-
-
-def test_snapshots_below_and_above_an_offset_are_deleted(state, tmp_path):
-    take_three(state)
-    state.delete_snapshots_before(Offset(10))
-    assert snapshots(tmp_path) == [10, 15]
-    state.delete_snapshots_after(Offset(10))
-    assert snapshots(tmp_path) == [10]
 
 
 def test_a_snapshot_is_marked_deleted_with_its_segment(state, tmp_path):
     """E7; a marked one is no snapshot any more."""
     take_three(state)
-    assert state.mark_snapshot_deleted(Offset(5)) == tmp_path / "00000000000000000005.snapshot.deleted"
-    assert state.mark_snapshot_deleted(Offset(5)) is None
-    assert state.snapshot_offsets() == [10, 15]
+    assert state.snapshots.mark_deleted(Offset(5)) == tmp_path / "00000000000000000005.snapshot.deleted"
+    assert state.snapshots.mark_deleted(Offset(5)) is None
+    assert state.snapshots.offsets() == [10, 15]
     assert (tmp_path / "00000000000000000005.snapshot.deleted").exists()
 
 
@@ -410,7 +402,7 @@ def test_other_files_are_no_snapshots(state, tmp_path):
         "leader-epoch-checkpoint",
     ):
         (tmp_path / name).write_bytes(b"")
-    assert state.snapshot_offsets() == [5, 10, 15]
+    assert state.snapshots.offsets() == [5, 10, 15]
 
 
 def test_truncating_fully_forgets_everything(state, tmp_path):
@@ -430,10 +422,10 @@ def test_a_snapshot_that_fails_leaves_none(tmp_path, operation):
     disk.refuse = {operation}
     with pytest.raises(OSError, match="refused"):
         state.take_snapshot(Offset(1))
-    assert state.snapshot_offsets() == []
+    assert state.snapshots.offsets() == []
     disk.refuse = set()
     state.take_snapshot(Offset(1))
-    assert state.snapshot_offsets() == [1]
+    assert state.snapshots.offsets() == [1]
 
 
 def test_entries_are_a_copy(state):
