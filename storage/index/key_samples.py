@@ -61,7 +61,7 @@ class KeySamples:
         self.keys = array("q", entries["key"][::RUN].astype("=i8").tobytes())
 
     def floor_slot(self, memory: Memory, count: int, target: int) -> int | None:
-        """Find the slot as ``index_file.floor_slot`` does; ``None`` if it may lie behind the samples, in newer ones."""
+        """Find the slot as ``sparse_index.floor_slot`` does; ``None`` if it may lie behind the samples."""
         place = bisect_right(self.keys, target) - 1
         if place < 0:
             return -1

@@ -11,7 +11,7 @@ from storage.disk.file_system import FileSystem
 
 
 class _Index(Protocol):
-    path: Path
+    def moved(self, path: Path) -> None: ...
 
     def close(self) -> None: ...
 
@@ -105,7 +105,7 @@ class LazyIndex(Generic[IndexT]):
     def _moved(self, path: Path) -> None:
         self._path = str(path)
         if self._index is not None:
-            self._index.path = path
+            self._index.moved(path)
 
     def delete(self, file_system: FileSystem) -> None:
         """Unlink the file if there is one. Holders of the open index read on; it closes when the last one drops it."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from storage.index.index_file import POSITION_MAX, IndexFile, InvalidEntryError, floor_slot
+from storage.index.index_file import POSITION_MAX, InvalidEntryError
 from storage.index.key_samples import Memory
+from storage.index.sparse_index import SparseIndex, floor_slot
 from storage.offsets import Offset, OffsetPosition, Position
 
 _ENTRY = struct.Struct(">ii")
@@ -14,7 +15,7 @@ _read_field = struct.Struct(">i").unpack_from
 _POSITION_FIELD = 4
 
 
-class OffsetIndex(IndexFile[OffsetPosition]):
+class OffsetIndex(SparseIndex[OffsetPosition]):
     """Maps some offsets of a segment to byte positions in its log file (spec A19, C5, C7).
 
     File: ``<base offset in 20 digits>.index``, entries of 8 bytes, big-endian, both fields strictly rising:
@@ -35,12 +36,12 @@ class OffsetIndex(IndexFile[OffsetPosition]):
     @property
     def is_full(self) -> bool:
         """Whether the segment must roll before the next entry (spec E6)."""
-        return self.entry_count >= self.max_entry_count
+        return self.file.entry_count >= self.file.max_entry_count
 
     def append(self, offset: Offset, position: Position) -> None:
         """Add the batch that ends with ``offset`` and begins at ``position``.
 
-        Thread: the writer only. Readers find the entry at once. Durable: after ``flush``.
+        Thread: the writer only. Readers find the entry at once. Durable: after ``IndexFile.flush``.
 
         Raises:
             IndexFullError: no space; roll first.
@@ -53,9 +54,8 @@ class OffsetIndex(IndexFile[OffsetPosition]):
             raise InvalidEntryError(f"{self.path}: offset {offset} at {position} cannot follow {last}")
         if not 0 <= position <= POSITION_MAX:
             raise OverflowError(f"position {position} does not fit into an index entry")
-        self._append(_ENTRY.pack(self._relative(offset), position))
+        self.file.append(_ENTRY.pack(self._relative(offset), position))
         self.last_entry = OffsetPosition(offset, position)
-        self.entry_count += 1
 
     def lookup(self, target: Offset) -> OffsetPosition:
         """Return the entry with the greatest offset not above ``target``.
@@ -72,26 +72,14 @@ class OffsetIndex(IndexFile[OffsetPosition]):
         """Return the entry with the greatest position not above ``position``, or (base offset, 0). Thread: any."""
         return self._lookup(_POSITION_FIELD, position)
 
-    def find_upper_bound(self, position: Position, size: int) -> OffsetPosition | None:
-        """Return the first entry at or behind the end of ``size`` bytes from ``position``, if there is one.
-
-        Its offset is above every offset in those bytes (spec C7, E23). Thread: any.
-        """
-        end = position + size
-
-        def look(memory: Memory, count: int) -> OffsetPosition | None:
-            slot = 1 + floor_slot(_read_field, memory, count, self.ENTRY_BYTES, _POSITION_FIELD, end - 1)
-            return self._parse(memory, slot) if slot < count else None
-
-        return self._read(look)
-
     def _lookup(self, field: int, target: int) -> OffsetPosition:
-        # The loop of ``_read``, without a call of a closure: every read of a log runs it.
+        # The loop of ``IndexFile.read``, without a call of a closure: every read of a log runs it.
+        file = self.file
         while True:
-            count = self.entry_count
-            memory = self._memory
+            count = file.entry_count
+            memory = file.memory
             if memory is None:
-                memory = self._load()
+                memory = file.load()
             try:
                 slot = floor_slot(_read_field, memory, count, 8, field, target)
                 if slot < 0:
@@ -99,7 +87,7 @@ class OffsetIndex(IndexFile[OffsetPosition]):
                 relative, position = _read_entry(memory, slot * 8)
                 return OffsetPosition(Offset(self.base_offset + relative), position)
             except (ValueError, struct.error):
-                if not self._was_cut(memory, count):
+                if not file.was_cut(memory, count):
                     raise
 
     def _parse(self, memory: Memory, slot: int) -> OffsetPosition:

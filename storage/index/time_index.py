@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from storage.index.index_file import IndexFile, IndexFullError, InvalidEntryError, floor_slot
+from storage.index.index_file import IndexFullError, InvalidEntryError
 from storage.index.key_samples import KeyLayout, KeySamples, Memory
+from storage.index.sparse_index import SparseIndex, floor_slot
 from storage.offsets import NO_TIMESTAMP, Offset, TimestampOffset
 
 SAMPLED_ENTRIES_MIN = 2048
@@ -19,7 +20,7 @@ _read_timestamp = struct.Struct(">q").unpack_from
 _TIMESTAMP_MAX = 2**63 - 1
 
 
-class TimeIndex(IndexFile[TimestampOffset]):
+class TimeIndex(SparseIndex[TimestampOffset]):
     """Maps some timestamps of a segment to offsets (spec C5, C8).
 
     File: ``<base offset in 20 digits>.timeindex``, entries of 12 bytes, big-endian, timestamps strictly rising:
@@ -44,14 +45,14 @@ class TimeIndex(IndexFile[TimestampOffset]):
     @property
     def is_full(self) -> bool:
         """Whether the segment must roll before the next entry. The last slot is reserved for the roll (spec C8)."""
-        return self.entry_count >= self.max_entry_count - 1
+        return self.file.entry_count >= self.file.max_entry_count - 1
 
     def maybe_append(self, timestamp: int, offset: Offset, *, skip_full_check: bool = False) -> None:
         """Add an entry if ``timestamp`` is later than the last one; ignore the same timestamp.
 
         ``skip_full_check`` lets the roll use the last slot.
 
-        Thread: the writer only. Readers find the entry at once. Durable: after ``flush``.
+        Thread: the writer only. Readers find the entry at once. Durable: after ``IndexFile.flush``.
 
         Raises:
             IndexFullError: no space; roll first. Raised even if there is nothing to add.
@@ -68,9 +69,8 @@ class TimeIndex(IndexFile[TimestampOffset]):
             return
         if timestamp > _TIMESTAMP_MAX:
             raise OverflowError(f"timestamp {timestamp} does not fit into an index entry")
-        self._append(_ENTRY.pack(timestamp, self._relative(offset)))
+        self.file.append(_ENTRY.pack(timestamp, self._relative(offset)))
         self.last_entry = TimestampOffset(timestamp, offset)
-        self.entry_count += 1
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """Return the entry with the greatest timestamp not above ``timestamp``.
@@ -81,17 +81,18 @@ class TimeIndex(IndexFile[TimestampOffset]):
         Thread: any; takes no lock.
         """
 
-        # The loop of ``_read``, without a call of a closure.
+        # The loop of ``IndexFile.read``, without a call of a closure.
+        file = self.file
         while True:
-            count = self.entry_count
-            memory = self._memory
+            count = file.entry_count
+            memory = file.memory
             if memory is None:
-                memory = self._load()
+                memory = file.load()
             try:
                 slot = self._floor_slot(memory, count, timestamp)
                 return self._parse(memory, slot) if slot >= 0 else self._none()
             except (ValueError, struct.error):
-                if not self._was_cut(memory, count):
+                if not file.was_cut(memory, count):
                     raise
 
     def _floor_slot(self, memory: Memory, count: int, timestamp: int) -> int:

@@ -208,10 +208,8 @@ class TransactionIndex:
                 raise CorruptIndexError(f"{place}: {transaction} is out of order")
             last_offset = transaction.last_offset
 
-    def rename(self, path: Path) -> None:
-        """Move the file if there is one. The caller syncs the directory."""
-        if self._file is not None:
-            self._file_system.rename(self.path, path)
+    def moved(self, path: Path) -> None:
+        """Record that the file was renamed to ``path``, or would have been if there were one."""
         self.path = path
 
     def delete(self) -> None:

@@ -373,7 +373,7 @@ cdef int add_index_entries(segment, int64_t offset, int64_t position, int64_t gr
     times = segment.time_index._index
     if (
         type(times) is not TimeIndex
-        or <int64_t>times.entry_count >= <int64_t>times.max_entry_count - 1
+        or <int64_t>times.file.entry_count >= <int64_t>times.file.max_entry_count - 1
         or not put_offset_entry(segment.offset_index._index, offset, position)
     ):
         segment._add_index_entries(offset, position)
@@ -413,10 +413,11 @@ cdef bint put_offset_entry(index, int64_t offset, int64_t position) except -1:
 
 
 cdef bint put_entry(index, const uint8_t* entry, int size, last_entry) except -1:
-    """As ``IndexFile._append`` and what follows it; whether it could."""
-    cdef int64_t count = index.entry_count
-    file, memory = index._file, index._memory
-    if type(file) is not LocalFile or index._closed or count >= <int64_t>index.max_entry_count:
+    """As ``IndexFile.append`` and what follows it; whether it could."""
+    entries = index.file
+    cdef int64_t count = entries.entry_count
+    file, memory = entries._file, entries.memory
+    if type(file) is not LocalFile or entries._closed or count >= <int64_t>entries.max_entry_count:
         return False
     if type(memory) is not bytearray or PyByteArray_GET_SIZE(memory) < (count + 1) * size:
         return False
@@ -424,7 +425,7 @@ cdef bint put_entry(index, const uint8_t* entry, int size, last_entry) except -1
         return False
     memcpy(PyByteArray_AS_STRING(memory) + count * size, entry, size)
     # Readers take the count for their leave to look.
-    index.last_entry, index.entry_count = last_entry, count + 1
+    index.last_entry, entries.entry_count = last_entry, count + 1
     return True
 
 

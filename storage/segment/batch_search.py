@@ -404,7 +404,7 @@ class BatchSearch:
         """
         before = _COPIES.get(self._key)
         position = 0 if before is None else before.size_bytes
-        size_bytes = index.size_bytes
+        size_bytes = index.file.size_bytes
         try:
             file = self._file_system.open(index.path, writable=False)
         except OSError:

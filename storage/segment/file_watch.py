@@ -46,7 +46,7 @@ class FileWatch:
             if seen[: len(self._tail)] != self._tail or not seen[-1]:
                 raise OSError(errno.EIO, f"{file.path} was cut by another process")
         for index in (active.offset_index, active.time_index):
-            if index.is_open and index.get().mend():
+            if index.is_open and index.get().file.mend():
                 _logger.warning("%s was cut, moved or removed by another process and is written again", index.path)
         start = max(0, size_bytes - _TAIL_BYTES)
         self._segment, self._size_bytes, self._tail = active, size_bytes, file.read(start, size_bytes - start)

@@ -203,8 +203,8 @@ class Segment:
         offset_index = self.offset_index.get()
         time_index = self.time_index.get()
         return min(
-            offset_index.max_entry_count - offset_index.entry_count,
-            time_index.max_entry_count - 1 - time_index.entry_count,
+            offset_index.file.max_entry_count - offset_index.entry_count,
+            time_index.file.max_entry_count - 1 - time_index.entry_count,
         )
 
     def append(self, batches: Sequence[ValidBatch]) -> None:
@@ -298,8 +298,8 @@ class Segment:
         self.file.truncate(self.size_bytes)
         fsync(self.file.sync)
         for index in (self.offset_index.get(), time_index):
-            index.trim()
-            fsync(index.flush)
+            index.file.trim()
+            fsync(index.file.flush)
         fsync(self.transactions.flush)
         self._log.sealed = True
 
@@ -325,8 +325,8 @@ class Segment:
         self._log.sealed = False
         self._largest = None
         for index in (self.offset_index.get(), self.time_index.get()):
-            index.make_writable()
-            index.resize_to_max()
+            index.file.make_writable()
+            index.file.resize_to_max()
 
     def _reload_max_timestamp(self) -> None:
         """Find the largest timestamp again: the last entry's, or one of a batch behind that entry."""

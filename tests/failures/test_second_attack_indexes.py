@@ -40,13 +40,13 @@ def test_the_last_entry_is_read_beside_the_first_look_up(tmp_path: Path) -> None
     index = OffsetIndex.open(file_system, path, Offset(0), max_bytes=800, writable=True)
     for number in range(1, 50):
         index.append(Offset(number), Position(number * 100))
-    index.trim()
+    index.file.trim()
     index.close()
     index = OffsetIndex.open(file_system, path, Offset(0), max_bytes=800, writable=False)
     looked = []
     reader = threading.Thread(target=lambda: looked.append(index.lookup(Offset(25)).position))
-    assert index._file is not None
-    index._file = cast("File", _SlowFile(index._file, reader))
+    assert index.file._file is not None
+    index.file._file = cast("File", _SlowFile(index.file._file, reader))
     # As the checks at opening do, which no other thread may disturb either.
     assert index._entry(48) == (49, 4900)
     reader.join()

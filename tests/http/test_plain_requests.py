@@ -346,7 +346,7 @@ def test_a_full_disk_leaves_the_log_as_it_was(
     with clients(server, topic, 8) as opened:
         end, size_bytes = log.snapshot.log_end_offset, log.snapshot.segments[-1].size_bytes
 
-        index = log.snapshot.segments[-1].offset_index.get()
+        index = log.snapshot.segments[-1].offset_index.get().file
         with monkeypatch.context() as patch:
             patch.setattr(index, "_file", FullDisk(index._file))
             with one_turn(server):
@@ -399,7 +399,7 @@ def test_who_was_never_appended_is_told_so(
             monkeypatch.setattr(FlushPace, "allows", lambda *_: True)
             monkeypatch.setattr(Segment, "flush", refuse)
         else:
-            monkeypatch.setattr(log.snapshot.segments[-1].offset_index.get(), "_file", FullDisk(None))
+            monkeypatch.setattr(log.snapshot.segments[-1].offset_index.get().file, "_file", FullDisk(None))
             monkeypatch.setattr(log._writer, "_undo_append", refuse)
         with one_turn(server):
             for connection in opened[1:]:

@@ -1,22 +1,18 @@
-"""What all index files share: the search, the life of the file, and threads."""
+"""What all index files share: the life of the file, and threads."""
 
 from __future__ import annotations
 
 import os
-import random
-import struct
 import sys
 import threading
-from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from storage.disk.file_system import LocalFileSystem
 from storage.index import index_file
-from storage.index.index_file import CorruptIndexError, IndexFullError, floor_slot
+from storage.index.index_file import CorruptIndexError, IndexFullError
 from storage.index.offset_index import OffsetIndex
 from storage.index.time_index import TimeIndex
 from storage.offsets import Offset, OffsetPosition, Position, TimestampOffset
@@ -24,95 +20,6 @@ from tests.support.recording_file_system import RecordingFileSystem
 
 FILE_SYSTEM = LocalFileSystem()
 BASE = Offset(1000)
-ENTRY_COUNTS = [0, 1, 2, 3, 680, 681, 682, 683, 684, 1023, 1024, 1025, 1026, 1027, 5000, 9000]
-
-
-class CountingReader:
-    """Reads keys as the index does, and counts how often."""
-
-    def __init__(self, layout: str) -> None:
-        self._unpack_from = struct.Struct(layout).unpack_from
-        self.count = 0
-
-    def __call__(self, memory: memoryview, position: int) -> tuple[int, ...]:
-        self.count += 1
-        return self._unpack_from(memory, position)
-
-
-def offset_entries(count: int, step: int = 3) -> memoryview:
-    entries = np.zeros((count, 2), dtype=">i4")
-    entries[:, 0] = entries[:, 1] = np.arange(1, count + 1) * step
-    return memoryview(entries.tobytes())
-
-
-def time_entries(count: int, step: int = 3) -> memoryview:
-    entries = np.zeros(count, dtype=[("timestamp", ">i8"), ("offset", ">i4")])
-    entries["timestamp"] = entries["offset"] = np.arange(1, count + 1) * step
-    return memoryview(entries.tobytes())
-
-
-@pytest.mark.parametrize("count", ENTRY_COUNTS)
-@pytest.mark.parametrize(("layout", "make"), [(">i", offset_entries), (">q", time_entries)], ids=["8", "12"])
-def test_ix_9_warm_search_gives_the_same_answers_as_bisect(count, layout, make):
-    """C3: hits, both neighbours of every key, and both outsides."""
-    memory = make(count)
-    entry_bytes = 8 if layout == ">i" else 12
-    keys = [3 * slot for slot in range(1, count + 1)]
-    read_key = struct.Struct(layout).unpack_from
-    for target in {-1, 0, 1, 3 * count + 10**6, *(key + change for key in keys for change in (-1, 0, 1))}:
-        assert floor_slot(read_key, memory, count, entry_bytes, 0, target) == bisect_right(keys, target) - 1
-
-
-@pytest.mark.parametrize(("layout", "make", "entry_bytes"), [(">i", offset_entries, 8), (">q", time_entries, 12)])
-def test_reads_at_the_tail_of_a_million_entries_take_at_most_eleven_probes(layout, make, entry_bytes):
-    """C3: 8 KiB of entries are searched, whatever the length of the index."""
-    count = 1_000_000
-    memory = make(count)
-    warm = 8192 // entry_bytes
-    for slot in range(count - warm + 2, count):
-        for target in (3 * slot + 3, 3 * slot + 4):  # the key in this slot, and just above it
-            reader = CountingReader(layout)
-            assert floor_slot(reader, memory, count, entry_bytes, 0, target) == slot
-            assert reader.count <= 11
-    reader = CountingReader(layout)
-    assert floor_slot(reader, memory, count, entry_bytes, 0, 10**9) == count - 1
-    assert reader.count <= 11
-
-
-def test_tail_reads_touch_the_warm_section_only():
-    """C3: no probe lies below the newest 8 KiB and the entry before it."""
-    count = 100_000
-    memory = offset_entries(count)
-    touched: list[int] = []
-
-    def read_key(view: memoryview, position: int) -> tuple[int, ...]:
-        touched.append(position)
-        return struct.unpack_from(">i", view, position)
-
-    floor_slot(read_key, memory, count, 8, 0, 3 * (count - 10))
-    assert min(touched) >= 8 * count - 8 - 8192
-
-
-def test_cold_reads_touch_nothing_above_the_first_warm_entry():
-    """C3: the cold search ends at that entry."""
-    count = 100_000
-    memory = offset_entries(count)
-    first_warm = count - 1 - 1024
-    for slot in (0, 1, count // 2, first_warm - 1, first_warm):
-        touched: list[int] = []
-
-        def read_key(view: memoryview, position: int, touched: list[int] = touched) -> tuple[int, ...]:
-            touched.append(position)
-            return struct.unpack_from(">i", view, position)
-
-        assert floor_slot(read_key, memory, count, 8, 0, 3 * (slot + 1)) == slot
-        assert max(touched) == 8 * first_warm
-
-
-def test_ix_9_only_the_first_count_entries_take_part():
-    memory = offset_entries(100)
-    read_key = struct.Struct(">i").unpack_from
-    assert floor_slot(read_key, memory, 10, 8, 0, 1000) == 9
 
 
 @pytest.fixture(params=[OffsetIndex, TimeIndex])
@@ -151,7 +58,7 @@ def test_a_live_index_is_as_long_as_the_topic_allows_and_full_of_zeros(index_cla
     index = open_index(index_class, tmp_path)
     size = 10_485_760 if index_class is OffsetIndex else 10_485_756
     assert index.path.stat().st_size == size
-    assert index.max_entry_count == size // index.ENTRY_BYTES
+    assert index.file.max_entry_count == size // index.ENTRY_BYTES
     assert index.entry_count == 0
     assert not any(index.path.read_bytes()[:100_000])
     assert index.path.stat().st_blocks * 512 <= 65536
@@ -162,8 +69,8 @@ def test_trimming_leaves_exactly_the_entries(index_class, tmp_path):
     index = open_index(index_class, tmp_path)
     for number in range(1, 78):
         add(index, number)
-    assert index.size_bytes == 77 * index.ENTRY_BYTES
-    index.trim()
+    assert index.file.size_bytes == 77 * index.ENTRY_BYTES
+    index.file.trim()
     assert index.path.stat().st_size == 77 * index.ENTRY_BYTES
     assert index.is_full
     assert list(index.entries()) == [entry(index, number) for number in range(1, 78)]
@@ -174,7 +81,7 @@ def test_trimming_leaves_exactly_the_entries(index_class, tmp_path):
 
 def test_an_empty_index_is_trimmed_to_nothing_and_answers(index_class, tmp_path):
     index = open_index(index_class, tmp_path)
-    index.trim()
+    index.file.trim()
     assert index.path.stat().st_size == 0
     for writable in (False, True):
         again = open_index(index_class, tmp_path, writable=writable)
@@ -189,10 +96,10 @@ def test_ix_10_full_length_again_after_a_truncation(index_class, tmp_path):
     index = open_index(index_class, tmp_path)
     for number in range(1, 10):
         add(index, number)
-    index.trim()
+    index.file.trim()
     index.truncate_to(Offset(BASE + 15))
     assert index.entry_count == 4
-    index.resize_to_max()
+    index.file.resize_to_max()
     assert index.path.stat().st_size == 10_485_760 // index.ENTRY_BYTES * index.ENTRY_BYTES
     assert not any(index.path.read_bytes()[4 * index.ENTRY_BYTES :])
     assert not index.is_full
@@ -208,7 +115,7 @@ def test_truncation_alone_keeps_the_length(index_class, tmp_path):
         add(index, number)
     size = index.path.stat().st_size
     index.truncate_to(Offset(BASE + 15))
-    index.truncate_fully()
+    index.truncate_to(BASE)
     assert index.path.stat().st_size == size
     assert index.entry_count == 0
     assert list(index.entries()) == []
@@ -220,7 +127,7 @@ def test_a_reopened_index_counts_every_whole_entry(index_class, tmp_path, writab
     index = open_index(index_class, tmp_path)
     for number in range(1, 8):
         add(index, number)
-    index.trim()
+    index.file.trim()
     index.close()
     again = open_index(index_class, tmp_path, writable=writable)
     assert list(again.entries()) == [entry(again, number) for number in range(1, 8)]
@@ -240,8 +147,8 @@ def test_an_index_left_uncut_by_a_crash_looks_full_and_fails_its_check(index_cla
     assert again.entry_count == 1200 // again.ENTRY_BYTES
     with pytest.raises(CorruptIndexError):
         again.sanity_check()
-    again.truncate_fully()
-    again.resize_to_max()
+    again.truncate_to(BASE)
+    again.file.resize_to_max()
     again.sanity_check()
     add(again, 1)
     assert list(again.entries()) == [entry(again, 1)]
@@ -252,7 +159,7 @@ def test_ix_8_a_length_that_is_no_multiple_is_corrupt(index_class, tmp_path, wri
     index = open_index(index_class, tmp_path)
     for number in range(1, 8):
         add(index, number)
-    index.trim()
+    index.file.trim()
     path = index.path
     index.close()
     path.write_bytes(path.read_bytes() + b"\x00\x00\x01")
@@ -267,12 +174,12 @@ def test_a_file_longer_than_the_setting_keeps_its_entries(index_class, tmp_path)
     index = open_index(index_class, tmp_path, max_bytes=1200)
     for number in range(1, 50):
         add(index, number)
-    index.trim()
+    index.file.trim()
     index.close()
     again = open_index(index_class, tmp_path, max_bytes=120)
     assert again.entry_count == 49
     assert again.is_full
-    again.resize_to_max()
+    again.file.resize_to_max()
     assert again.path.stat().st_size == 49 * again.ENTRY_BYTES
 
 
@@ -292,15 +199,20 @@ def test_a_missing_file_is_made_only_for_writing(index_class, tmp_path):
 def test_an_index_open_for_reading_cannot_change(index_class, tmp_path):
     index = open_index(index_class, tmp_path)
     add(index, 1)
-    index.trim()
+    index.file.trim()
     index.close()
     sealed = open_index(index_class, tmp_path, writable=False)
-    for change in (sealed.trim, sealed.resize_to_max, sealed.truncate_fully, lambda: sealed.truncate_to(BASE)):
+    for change in (
+        sealed.file.trim,
+        sealed.file.resize_to_max,
+        lambda: sealed.file.keep(0),
+        lambda: sealed.truncate_to(BASE),
+    ):
         with pytest.raises(ValueError, match="reading only"):
             change()
     with pytest.raises(IndexFullError):
         add(sealed, 2)
-    sealed.flush()
+    sealed.file.flush()
     assert sealed.path.read_bytes() == index.ENTRY.pack(3, 3)
 
 
@@ -308,13 +220,13 @@ def test_a_sealed_index_is_made_writable_in_place(index_class, tmp_path):
     index = open_index(index_class, tmp_path)
     for number in range(1, 10):
         add(index, number)
-    index.trim()
+    index.file.trim()
     index.close()
     sealed = open_index(index_class, tmp_path, writable=False)
-    sealed.make_writable()
+    sealed.file.make_writable()
     assert sealed.path.stat().st_size == 10_485_760 // index.ENTRY_BYTES * index.ENTRY_BYTES
     add(sealed, 10)
-    sealed.make_writable()
+    sealed.file.make_writable()
     assert list(sealed.entries()) == [entry(sealed, number) for number in range(1, 11)]
 
 
@@ -324,7 +236,7 @@ def test_only_flush_makes_entries_durable_and_it_syncs_the_file(index_class, tmp
     index = open_index(index_class, tmp_path, file_system=disk)
     add(index, 1)
     assert ("sync", index.path.name) not in disk.operations
-    index.flush()
+    index.file.flush()
     assert disk.operations[-1] == ("sync", index.path.name)
 
 
@@ -349,10 +261,10 @@ def test_a_trim_that_fails_can_be_tried_again(index_class, tmp_path):
     add(index, 1)
     disk.refuse = {"truncate"}
     with pytest.raises(OSError, match="refused"):
-        index.trim()
+        index.file.trim()
     assert index.lookup(key(index, 1)) == entry(index, 1)
     disk.refuse = set()
-    index.trim()
+    index.file.trim()
     assert index.path.stat().st_size == index.ENTRY_BYTES
 
 
@@ -369,7 +281,8 @@ def test_a_renamed_index_works_on(index_class, tmp_path):
     index = open_index(index_class, tmp_path)
     add(index, 1)
     old = index.path
-    index.rename(old.with_name(old.name + ".deleted"))
+    FILE_SYSTEM.rename(old, old.with_name(old.name + ".deleted"))
+    index.moved(old.with_name(old.name + ".deleted"))
     assert not old.exists()
     assert index.path.exists()
     add(index, 2)
@@ -382,7 +295,12 @@ def test_a_closed_index_refuses_everything_and_holds_nothing(index_class, tmp_pa
     index.close()
     index.close()
     assert index.path.name not in Path("/proc/self/maps").read_text()
-    for use in (lambda: index.lookup(key(index, 1)), lambda: list(index.entries()), index.trim, index.make_writable):
+    for use in (
+        lambda: index.lookup(key(index, 1)),
+        lambda: list(index.entries()),
+        index.file.trim,
+        index.file.make_writable,
+    ):
         with pytest.raises(ValueError, match="is closed"):
             use()
 
@@ -398,13 +316,13 @@ def test_a_reader_caught_by_a_cut_looks_again(index_class, tmp_path):
         counts.append(count)
         if len(counts) == 1:
             index.truncate_to(Offset(BASE + 3 * 11))
-            index.trim()
-            index.unload()
+            index.file.trim()
+            index.file.unload()
             # As a look at memory that was read after the cut.
-            memory = index._load()
+            memory = index.file.load()
         return index._parse(memory, count - 1)
 
-    assert index._read(look) == entry(index, 10)
+    assert index.file.read(look) == entry(index, 10)
     assert counts == [1000, 10]
 
 
@@ -417,7 +335,7 @@ def test_entries_end_early_when_they_are_truncated_meanwhile(index_class, tmp_pa
         seen.append(found)
         if len(seen) == 3:
             index.truncate_to(Offset(BASE + 3 * 6))
-            index.trim()
+            index.file.trim()
     assert seen == [entry(index, number) for number in range(1, 6)]
 
 
@@ -431,9 +349,9 @@ def test_no_look_up_notices_that_another_process_cuts_or_removes_the_file(index_
         for number in (1, 2500, 5000):
             assert index.lookup(key(index, number)) == entry(index, number)
         add(index, 5001)
-        assert index.mend()
-        assert not index.mend()
-        index.trim()
+        assert index.file.mend()
+        assert not index.file.mend()
+        index.file.trim()
         index.close()
         sealed = open_index(index_class, tmp_path, writable=False)
         sealed.verify_entries()
@@ -447,7 +365,7 @@ def test_a_sealed_index_that_is_cut_before_it_is_read_has_what_is_left(index_cla
     index = open_index(index_class, tmp_path)
     for number in range(1, 5001):
         add(index, number)
-    index.trim()
+    index.file.trim()
     index.close()
     sealed = open_index(index_class, tmp_path, writable=False)
     os.truncate(sealed.path, size)
@@ -468,16 +386,16 @@ def test_sealed_indexes_take_no_more_memory_than_they_may(index_class, tmp_path,
         index = open_index(index_class, directory)
         for slot in range(1, 1001):
             add(index, slot)
-        index.trim()
+        index.file.trim()
         index.close()
         indexes.append(open_index(index_class, directory, writable=False))
     for index in indexes * 2:
         assert index.lookup(key(index, 700)) == entry(index, 700)
-        assert sum(len(other._memory or b"") for other in indexes) <= 3 * size_bytes
+        assert sum(len(other.file.memory or b"") for other in indexes) <= 3 * size_bytes
     # Those that are let go are counted no longer.
     del index
     indexes.clear()
-    loaded.forget(open_index(index_class, tmp_path))
+    loaded.forget(open_index(index_class, tmp_path).file)
     assert (loaded._left_bytes, loaded._indexes) == (3 * size_bytes, {})
 
 
@@ -508,34 +426,13 @@ def test_one_writer_and_many_readers_through_appends_trims_and_truncations(index
             for cycle in range(60):
                 for number in range(low + 1, low + 1 + 20 * (cycle % 7)):
                     add(index, number)
-                index.trim()
+                index.file.trim()
                 index.truncate_to(Offset(BASE + 3 * low + 1))
                 if cycle % 2:
-                    index.trim()
-                index.resize_to_max()
+                    index.file.trim()
+                index.file.resize_to_max()
             done.set()
             assert all(reader.result(30) >= 100 for reader in readers)
     finally:
         done.set()
         sys.setswitchinterval(interval)
-
-
-@pytest.mark.parametrize("power", [1, 2, 8, 0.2])
-def test_a_search_among_many_entries_takes_few_looks_however_keys_rise(power: float) -> None:
-    count = 100_000
-    keys = sorted({int((slot / count) ** power * 2**31) + slot for slot in range(count)})
-    memory = memoryview(b"".join(struct.pack(">ii", min(key, 2**31 - 1), 0) for key in keys))
-    looks = 0
-
-    def read_key(view: memoryview, position: int) -> tuple[int, ...]:
-        nonlocal looks
-        looks += 1
-        return struct.unpack_from(">i", view, position)
-
-    choice = random.Random(3)
-    tried = 500
-    for _ in range(tried):
-        target = choice.choice(keys[:-2048]) + choice.randrange(2)
-        assert floor_slot(read_key, memory, len(keys), 8, 0, target) == bisect_right(keys, target) - 1
-    # Bisection alone takes 18.
-    assert looks / tried < (11 if power == 1 else 24)

@@ -80,7 +80,7 @@ def test_an_index_that_grows_and_is_cut_is_never_asked_of_the_past(index: TimeIn
             timestamps.append((timestamps[-1] if timestamps else 0) + source.choice((1, 5, 10_000)))
             index.maybe_append(timestamps[-1], Offset(len(timestamps) - 1))
         check(index, timestamps, source)
-    index.trim()
+    index.file.trim()
     check(index, timestamps, source)
 
 
@@ -90,7 +90,7 @@ def test_samples_hold_no_memory(index: TimeIndex) -> None:
         index.maybe_append(number, Offset(number))
     for _ in range(2 * SAMPLED_ASKED_MIN):
         assert index.lookup(700) == (700, 700)
-    index.trim()
+    index.file.trim()
     assert index.lookup(701) == (701, 701)
     index.close()
     with pytest.raises(ValueError, match="is closed"):

@@ -38,7 +38,7 @@ def test_an_entry_is_a_timestamp_and_a_relative_offset(tmp_path):
     """C5: i64, i32, big-endian."""
     index = TimeIndex.open(FILE_SYSTEM, tmp_path / NAME, Offset(50), max_bytes=120, writable=True)
     index.maybe_append(1_700_000_000_000, Offset(55))
-    index.trim()
+    index.file.trim()
     assert index.path.read_bytes() == bytes.fromhex("0000018bcfe56800 00000005")
 
 
@@ -194,20 +194,20 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule()
     def trim(self) -> None:
-        self.index.trim()
+        self.index.file.trim()
         self.room = len(self.model)
         assert self.path.stat().st_size == 12 * len(self.model)
 
     @rule()
     def resize_to_max(self) -> None:
-        self.index.resize_to_max()
+        self.index.file.resize_to_max()
         self.room = self.entry_count_max
         assert self.path.stat().st_size == 12 * self.entry_count_max
 
     @rule()
     def reopen_after_a_clean_stop(self) -> None:
-        self.index.trim()
-        self.index.flush()
+        self.index.file.trim()
+        self.index.file.flush()
         self.index.close()
         self.open()
         self.room = self.entry_count_max

@@ -277,7 +277,7 @@ def test_an_index_that_takes_no_entry_takes_the_batches_back(
 ) -> None:
     stand = known(new_stand)
     before = stand.content(), stand.seen()
-    index = stand.log.snapshot.segments[-1].offset_index.get()
+    index = stand.log.snapshot.segments[-1].offset_index.get().file
     disk = RefusingFile(index._file, number, allowed_writes=1)
     with monkeypatch.context() as patch:
         patch.setattr(index, "_file", disk)
