@@ -7,11 +7,13 @@ an index.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from storage.disk.file_system import FileSystem
 from storage.errors import CorruptionError
+from storage.index.batch_walk import StoredBatch
 from storage.index.index_builder import IndexBuilder, IndexSettings, write_offset_index, write_time_index
 from storage.index.lazy_index import LazyIndex
 from storage.index.offset_index import OffsetIndex
@@ -22,6 +24,8 @@ from storage.segment.segment_file import SegmentFile
 _MISSING_MAX = 16
 """Due entries that an index may lack at its end, as after a change of ``index.interval.bytes``."""
 
+IndexT = TypeVar("IndexT", OffsetIndex, TimeIndex)
+
 
 def open_offset_index(file_system: FileSystem, log: SegmentFile, settings: IndexSettings, path: Path) -> OffsetIndex:
     """Open the offset index of ``log``, writable unless the segment is sealed.
@@ -31,28 +35,15 @@ def open_offset_index(file_system: FileSystem, log: SegmentFile, settings: Index
         CorruptionError: the log itself is damaged.
     """
 
-    def rebuild() -> None:
-        write_offset_index(file_system, path, log.base_offset, settings, log.walk(0, log.size_bytes))
-
-    def open_checked() -> OffsetIndex:
-        index = OffsetIndex.open(
-            file_system, path, log.base_offset, max_bytes=settings.max_bytes, writable=not log.sealed
-        )
-        index.sanity_check()
+    def check(index: OffsetIndex) -> None:
         last = index.last_entry
         if last is not None and log.find_batch(last, log.size_bytes) is None:
             raise CorruptionError(f"{path}: the last entry points at byte {last.position}, where no such batch is")
         if _lacks_entries(index, log, settings):
             raise CorruptionError(f"{path} has lost its end")
-        return index
 
-    if (log.size_bytes or log.sealed) and not file_system.exists(path):
-        rebuild()
-    try:
-        return open_checked()
-    except CorruptionError:
-        rebuild()
-        return open_checked()
+    is_lost = bool(log.size_bytes or log.sealed) and not file_system.exists(path)
+    return _open_or_rebuild(OffsetIndex, write_offset_index, check, file_system, log, settings, path, is_lost=is_lost)
 
 
 def _lacks_entries(index: OffsetIndex, log: SegmentFile, settings: IndexSettings) -> bool:
@@ -88,19 +79,39 @@ def open_time_index(
         CorruptionError: the log itself is damaged.
     """
 
-    def rebuild() -> None:
-        write_time_index(file_system, path, log.base_offset, settings, log.walk(0, log.size_bytes))
+    def check(index: TimeIndex) -> None:
+        # ``ask`` and not ``get``: this look-up does not leave the other index open.
+        _check_last_time_entry(index, log, lambda offset: offset_index.ask(lambda offsets: offsets.lookup(offset)))
 
-    def open_checked() -> TimeIndex:
-        index = TimeIndex.open(
+    is_lost = bool(log.size_bytes or log.sealed) and not (file_system.exists(path) and file_system.size(path))
+    return _open_or_rebuild(TimeIndex, write_time_index, check, file_system, log, settings, path, is_lost=is_lost)
+
+
+def _open_or_rebuild(
+    index_class: type[IndexT],
+    write: Callable[[FileSystem, Path, Offset, IndexSettings, Iterator[StoredBatch]], None],
+    check: Callable[[IndexT], None],
+    file_system: FileSystem,
+    log: SegmentFile,
+    settings: IndexSettings,
+    path: Path,
+    *,
+    is_lost: bool,
+) -> IndexT:
+    """Open an index and check it against the log; rebuild it first if it is lost, and once more if a check fails."""
+
+    def rebuild() -> None:
+        write(file_system, path, log.base_offset, settings, log.walk(0, log.size_bytes))
+
+    def open_checked() -> IndexT:
+        index = index_class.open(
             file_system, path, log.base_offset, max_bytes=settings.max_bytes, writable=not log.sealed
         )
         index.sanity_check()
-        # ``ask`` and not ``get``: this look-up does not leave the other index open.
-        _check_last_time_entry(index, log, lambda offset: offset_index.ask(lambda offsets: offsets.lookup(offset)))
+        check(index)
         return index
 
-    if (log.size_bytes or log.sealed) and not (file_system.exists(path) and file_system.size(path)):
+    if is_lost:
         rebuild()
     try:
         return open_checked()
