@@ -49,8 +49,7 @@ from storage.manager.topic_registry import (
     refuse_internal,
 )
 from storage.producers.producer_ids import ProducerIds
-from storage.recovery.recovery import PartitionRecovery
-from storage.recovery.recovery_progress import RecoveryMeter
+from storage.recovery.recovery_progress import PartitionRecovery, RecoveryMeter
 
 _logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from storage.log.partition_log import PartitionLog
 from storage.manager.partition_factory import PartitionFactory
 from storage.manager.topic_registry import TopicRecord, TopicRegistry, TopicState
 from storage.offsets import Offset
-from storage.recovery.recovery import PartitionRecovery, scan_bytes
-from storage.recovery.recovery_progress import RecoveryMeter
+from storage.recovery.recovery_progress import PartitionRecovery, RecoveryMeter
+from storage.recovery.segment_recovery import scan_bytes
 
 
 @dataclass(frozen=True, slots=True)

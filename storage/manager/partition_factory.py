@@ -24,8 +24,8 @@ from storage.manager.topic_registry import TopicRecord, TopicState
 from storage.offsets import Offset
 from storage.producers.producer_state import ProducerState
 from storage.producers.transaction_checkpoint import TransactionCheckpoint
-from storage.recovery.recovery import PartitionOpener, PartitionRecovery
-from storage.recovery.recovery_progress import RecoveryMeter
+from storage.recovery.recovery import PartitionOpener
+from storage.recovery.recovery_progress import PartitionRecovery, RecoveryMeter
 from storage.segment.segment import Segment
 
 
@@ -48,6 +48,8 @@ class PartitionFactory:
         self._logs_directory = logs_directory
         self._checkpoints = checkpoints
         self._producer_limits = producer_limits
+        # One bound method for all: each of up to 100,000 partitions would keep its own.
+        self._elapsed_ms = clock.elapsed_ms
         self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
         self.created_count = 0
         """Number of logs that ``create`` has made."""
@@ -63,23 +65,11 @@ class PartitionFactory:
             CorruptionError: see ``PartitionOpener``.
             OSError: the disk refused.
         """
-        directory = self._logs_directory / partition_directory_name(name)
+        parts = self._parts(record, name, config)
         if record.state is TopicState.CREATING or not record.was_ready(name):
             # A crash may have left any part of the directory.
-            write_partition_metadata(self._file_system, directory, record.topic_id)
-        opener = PartitionOpener(
-            self._file_system,
-            self._clock,
-            name,
-            record.topic_id,
-            directory,
-            config,
-            self._checkpoints,
-            meter,
-            clean=clean,
-            random_source=self._random,
-            producer_limits=self._producer_limits,
-        )
+            write_partition_metadata(self._file_system, parts.directory, record.topic_id)
+        opener = PartitionOpener(parts, meter, clean=clean)
         return opener.open(), opener.report
 
     def create(self, record: TopicRecord, name: PartitionName, config: TopicConfig) -> PartitionLog:
@@ -88,43 +78,43 @@ class PartitionFactory:
         Raises:
             OSError: the disk refused.
         """
-        directory = self._logs_directory / partition_directory_name(name)
-        self._file_system.make_directory(directory)
-        write_new_file(self._file_system, directory / PARTITION_METADATA, partition_metadata(record.topic_id))
-        epochs = LeaderEpochs(self._file_system, directory / LEADER_EPOCH_CHECKPOINT)
-        epochs.begin()
+        parts = self._parts(record, name, config)
+        self._file_system.make_directory(parts.directory)
+        write_new_file(self._file_system, parts.directory / PARTITION_METADATA, partition_metadata(record.topic_id))
+        parts.epochs.begin()
         segment = Segment.create(
             self._file_system,
-            directory,
+            parts.directory,
             Offset(0),
             config,
-            created_ms=self._clock.elapsed_ms(),
+            created_ms=self._elapsed_ms(),
             jitter_ms=config.draw_segment_jitter_ms(self._random),
         )
+        parts.segments = (segment,)
         self.created_count += 1
-        return PartitionLog(
-            LogParts(
-                file_system=self._file_system,
-                clock=self._clock,
-                name=name,
-                topic_id=record.topic_id,
-                directory=directory,
-                config=config,
-                segments=(segment,),
-                log_start_offset=Offset(0),
-                log_end_offset=Offset(0),
-                epochs=epochs,
-                producers=ProducerState(
-                    self._file_system,
-                    directory,
-                    **self._producer_limits._asdict(),
-                    elapsed_ms=self._clock.elapsed_ms,
-                ),
-                checkpoints=self._checkpoints,
-                transaction_checkpoint=TransactionCheckpoint(self._file_system, directory),
-                recovery_point=Offset(0),
-                random=self._random,
-            )
+        return PartitionLog(parts)
+
+    def _parts(self, record: TopicRecord, name: PartitionName, config: TopicConfig) -> LogParts:
+        """Return the parts of an empty log, without a segment yet. Touches no disk."""
+        directory = self._logs_directory / partition_directory_name(name)
+        return LogParts(
+            file_system=self._file_system,
+            clock=self._clock,
+            name=name,
+            topic_id=record.topic_id,
+            directory=directory,
+            config=config,
+            segments=(),
+            log_start_offset=Offset(0),
+            log_end_offset=Offset(0),
+            epochs=LeaderEpochs(self._file_system, directory / LEADER_EPOCH_CHECKPOINT),
+            producers=ProducerState(
+                self._file_system, directory, **self._producer_limits._asdict(), elapsed_ms=self._elapsed_ms
+            ),
+            checkpoints=self._checkpoints,
+            transaction_checkpoint=TransactionCheckpoint(self._file_system, directory),
+            recovery_point=Offset(0),
+            random=self._random,
         )
 
     def sync_created(self, names: Iterable[PartitionName]) -> None:

@@ -1,11 +1,19 @@
-"""The progress of a start: reported by the modules that open and check logs, read for display."""
+"""The progress and the results of a start: reported by the modules that open and check logs, read for display."""
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from storage.disk.clock import Clock
+from storage.disk.file_names import PartitionName
+from storage.errors import DISK_FULL_ERRNOS
+from storage.log.log_snapshot import OffsetRange
+from storage.offsets import Offset
 
 
 class RecoveryProgress(NamedTuple):
@@ -73,3 +81,47 @@ class RecoveryMeter:
             elapsed_ms=elapsed_ms,
             remaining_ms=elapsed_ms * (whole - part) // part if part else None,
         )
+
+
+@dataclass(slots=True)
+class PartitionRecovery:
+    """The results of opening one partition, for operators.
+
+    Thread: the one that opens the partition.
+    """
+
+    name: PartitionName
+    clean: bool
+    """Whether the last stop was clean."""
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    damage: list[OffsetRange] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    # A tuple, because most partitions have none, and each of up to 100,000 keeps this object.
+    log_lines: tuple[tuple[int, str], ...] = ()
+    """The messages about the partition with their levels, for the service's log."""
+
+    def note(self, text: str) -> None:
+        """Add a note, and a warning with the same text."""
+        self.log_lines += ((logging.WARNING, text),)
+        self.notes.append(text)
+
+    def report_damage(self, start: Offset, end: Offset, why: str) -> None:
+        """Add the damaged offsets ``[start, end)``, with a note and an error message."""
+        self.damage.append(OffsetRange(start, end))
+        self.log_lines += ((logging.ERROR, f"offsets {start} to {end} are damaged on disk: {why}"),)
+        self.notes.append(f"offsets {start} to {end} are damaged: {why}")
+
+    @contextmanager
+    def tolerating_full_disk(self, consequence: str) -> Iterator[None]:
+        """Note ``consequence`` if the disk is too full for the work inside: that must not prevent reads (disk rule 8).
+
+        Raises:
+            OSError: the disk refused for another reason.
+        """
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS:
+                raise
+            self.note(f"{consequence}: {error.strerror}")

@@ -30,7 +30,7 @@ from storage.log.log_snapshot import Isolation, LogSnapshot
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.manager.log_manager import LogManager
 from storage.offsets import Offset
-from storage.recovery.recovery import PartitionRecovery
+from storage.recovery.recovery_progress import PartitionRecovery
 from storage.segment.segment import Segment
 from storage.transactions import AbortedTransaction, TransactionMarker
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import storage.recovery.recovery
+import storage.manager.partition_factory
 from storage.batches.batch_validation import validate_batches
 from storage.errors import DiskFullError, NotEnoughReplicasError, PartitionFailedError, PartitionOfflineError
 from storage.log.log_snapshot import Isolation
@@ -154,8 +154,8 @@ def test_hw_4_restart_with_followers(
     if checkpoint is not None:
         path = log.path / "logs" / "replication-offset-checkpoint"
         path.write_text(f"0\n1\n{TOPIC} 0 {checkpoint}\n")
-    parts = functools.partial(storage.recovery.recovery.LogParts, replicas=ReplicaSet(1, (2,)))
-    monkeypatch.setattr(storage.recovery.recovery, "LogParts", parts)
+    parts = functools.partial(storage.manager.partition_factory.LogParts, replicas=ReplicaSet(1, (2,)))
+    monkeypatch.setattr(storage.manager.partition_factory, "LogParts", parts)
     log.start()
     assert (log.snapshot.high_watermark, log.end_offset) == (expected, 10)
     assert log.offsets() == list(range(expected))

@@ -20,7 +20,7 @@ from storage.errors import StorageError
 from storage.log.log_snapshot import FetchData, LogSnapshot
 from storage.log.partition_log import PartitionLog
 from storage.offsets import Offset, Position
-from storage.recovery.recovery import PartitionOpener
+from storage.recovery.segment_recovery import SegmentRecovery
 from storage.recovery.segment_scan import SegmentScan, SegmentScanner
 from storage.segment.segment import Segment
 from storage.transactions import TransactionMarker, UnstableTransactions
@@ -54,7 +54,7 @@ def _patch(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 @defect("lost write", "poll skip", "stale read", "inconsistent offsets")
 def recovery_cuts_one_batch_too_many() -> None:
     def make(scan: Any) -> Any:
-        def short(self: PartitionOpener, segment: Segment, scanner: SegmentScanner, *, is_last: bool) -> SegmentScan:
+        def short(self: SegmentRecovery, segment: Segment, scanner: SegmentScanner, *, is_last: bool) -> SegmentScan:
             result: SegmentScan = scan(self, segment, scanner, is_last=is_last)
             batches = list(segment.walk(Position(0), result.valid_bytes))
             if not is_last or len(batches) < 2 or self.report.name.topic != TOPIC:
@@ -64,8 +64,8 @@ def recovery_cuts_one_batch_too_many() -> None:
 
         return short
 
-    _patch(PartitionOpener, "_scan", make)
-    _patch(PartitionOpener, "_durable_end", lambda _: lambda self, segments: segments[-1].base_offset)
+    _patch(SegmentRecovery, "_scan", make)
+    _patch(SegmentRecovery, "durable_end", lambda _: lambda self, segments: segments[-1].base_offset)
 
 
 @defect("duplicate", "torn batch", "inconsistent offsets")

@@ -27,7 +27,7 @@ from storage.manager.log_manager import LogManager
 from storage.offsets import LogOffsetMetadata, Offset, Position
 from storage.producers.producer_entry import ProducerEntry
 from storage.producers.transaction_checkpoint import TransactionCheckpoint
-from storage.recovery.recovery import PartitionOpener
+from storage.recovery.segment_recovery import SegmentRecovery
 from storage.recovery.segment_scan import SegmentScanner
 from storage.segment.segment import Segment
 from storage.segment.segment_transactions import SegmentTransactions
@@ -196,7 +196,7 @@ def recovery_keeps_the_bad_tail(patch: pytest.MonkeyPatch) -> None:
 
 @defect(POWER_CUT)
 def recovery_trusts_the_page_cache(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PartitionOpener, "_rewrite", lambda self, file, runs: None)
+    patch.setattr(SegmentRecovery, "_rewrite", lambda self, file, runs: None)
 
 
 @defect(POWER_CUT)
@@ -212,7 +212,7 @@ def no_directory_fsync_after_an_unclean_stop(patch: pytest.MonkeyPatch) -> None:
 
 @defect(BIT_ROT, found_by=3)
 def truncate_below_the_recovery_point(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PartitionOpener, "_durable_end", lambda self, segments: Offset(0))
+    patch.setattr(SegmentRecovery, "durable_end", lambda self, segments: Offset(0))
 
 
 # Disk errors
