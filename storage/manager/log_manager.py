@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import functools
 import json
@@ -27,18 +26,15 @@ from storage.errors import (
     DirectoryLockedError,
     InvalidTopicError,
     ShuttingDownError,
-    TopicExistsError,
     UnavailableError,
     UnknownTopicOrPartitionError,
-    outcome_unknown,
-    refused_by_system,
 )
 from storage.log.partition_log import PartitionLog
 from storage.log.retention import check_policy
 from storage.manager.log_opening import LogOpening
 from storage.manager.partition_factory import PartitionFactory
 from storage.manager.refused_changes import RefusedChanges
-from storage.manager.topic_deletions import TopicDeletions
+from storage.manager.topic_changes import TopicChanges
 from storage.manager.topic_directories import TopicDirectories
 from storage.manager.topic_registry import (
     Topic,
@@ -99,11 +95,9 @@ class LogManager:
         self._checkpoints = DirectoryCheckpoints(
             file_system, self.logs_directory, own / LOG_START_OFFSETS, self._ballast
         )
-        self._refused = RefusedChanges(self._registry, self._directories, self._ballast)
-        self._deletions = TopicDeletions(
-            self._registry, self._directories, self._checkpoints, self._ballast, self._refused
-        )
+        self._refused = RefusedChanges()
         self._factory = PartitionFactory(file_system, clock, self.logs_directory, self._checkpoints, producer_limits)
+        self._changes = TopicChanges(self._registry, self._directories, self._factory, self._checkpoints, self._refused)
         # Not a method of this object: it would make a cycle, and only the garbage collector could free the manager.
         known_max = functools.partial(known_producer_id_max, self._topics)
         self.producer_ids = ProducerIds(file_system, own / PRODUCER_IDS, known_max)
@@ -287,36 +281,14 @@ class LogManager:
             self._check_open()
             existing = self._topics.get(name)
             if existing is not None:
-                return self._same_or_refuse(existing, partition_count, wanted), False
+                existing.refuse_difference(partition_count, wanted)
+                return existing, False
             self._refuse_colliding_name(name)
             self._refused.go_on(name)
-            record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.CREATING)
-            self._directories.refuse_existing(record.partition_names())
-            untouched = self._registry.last_written
-            try:
-                topic = self._create(record)
-            except OSError as error:
-                # Its frames keep the files of the new partitions open.
-                error.__traceback__ = None
-                what = f"topic {name} could not be created"
-                is_written = self._registry.last_written is not untouched
-                if is_written and not self._refused.undo_creation(record, error):
-                    raise outcome_unknown(what, error) from error
-                raise refused_by_system(what, error) from error
+            record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.READY)
+            topic = self._topic(record, wanted, self._changes.create(record, wanted))
             self._topics[name] = topic
             return topic, True
-
-    def _same_or_refuse(self, existing: Topic, partition_count: int, wanted: TopicConfig) -> Topic:
-        if len(existing.partitions) != partition_count:
-            raise TopicExistsError(
-                f"topic {existing.name} exists with {len(existing.partitions)} partitions, not {partition_count}",
-                field="partitions",
-            )
-        if existing.config != wanted:
-            values = [(name, existing.config.value_of(name), wanted.value_of(name)) for name in TopicConfig.options()]
-            different = [f"{name} {has}, not {asked}" for name, has, asked in values if has != asked]
-            raise TopicExistsError(f"topic {existing.name} exists with {'; '.join(different)}", field="config")
-        return existing
 
     def _refuse_colliding_name(self, name: str) -> None:
         """Refuse a name that differs from another only in '.' and '_', such as ``a.b`` and ``a_b``: they collide in
@@ -325,16 +297,6 @@ class LogManager:
         for other in self._topics:
             if other.replace(".", "_") == collides:
                 raise InvalidTopicError(f"topic {name} collides with {other}: they differ only in '.' and '_'")
-
-    def _create(self, record: TopicRecord) -> Topic:
-        """Write the record first and last: the next start finishes after a crash in between."""
-        self._registry.save(record)
-        config = self._config(record)
-        partitions = tuple(self._factory.create(record, name, config) for name in record.partition_names())
-        self._factory.sync_created(record.partition_names())
-        ready = record.with_state(TopicState.READY)
-        self._registry.save(ready)
-        return self._topic(ready, config, partitions)
 
     def alter_topic(
         self,
@@ -365,7 +327,8 @@ class LogManager:
                 else:
                     overrides[key] = value
             unknown = {key: "" for key in config or {} if key not in TopicConfig.options()}
-            check_policy(TopicConfig.parse({**overrides, **unknown}, self.defaults))
+            wanted = TopicConfig.parse({**overrides, **unknown}, self.defaults)
+            check_policy(wanted)
             count = len(topic.partitions) if partition_count is None else partition_count
             _check_partition_count(count)
             if count < len(topic.partitions):
@@ -374,33 +337,10 @@ class LogManager:
                 )
             before = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
             record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
-            self._directories.refuse_existing(record.partition_names()[len(topic.partitions) :])
-            untouched = self._registry.last_written
-            try:
-                partitions = topic.partitions + self._add_partitions(record, before.partition_count)
-                # New settings may be the only means to free a full disk.
-                self._ballast.run(lambda: self._registry.save(record))
-            except OSError as error:
-                error.__traceback__ = None
-                what = f"topic {name} could not be altered"
-                is_written = self._registry.last_written is not untouched
-                if is_written and not self._refused.undo_growth(before, record, error):
-                    raise outcome_unknown(what, error) from error
-                raise refused_by_system(what, error) from error
-            altered = self._topic(record, self._config(record), partitions)
+            added = self._changes.alter(before, record, wanted)
+            altered = self._topic(record, wanted, topic.partitions + added)
             self._topics[name] = altered
             return altered
-
-    def _add_partitions(self, record: TopicRecord, ready_count: int) -> tuple[PartitionLog, ...]:
-        """Make the partitions of ``record`` from number ``ready_count`` on, durably; the caller saves the record."""
-        added = record.partition_names()[ready_count:]
-        if not added:
-            return ()
-        self._registry.save(dataclasses.replace(record, ready_count=ready_count))
-        config = self._config(record)
-        partitions = tuple(self._factory.create(record, name, config) for name in added)
-        self._factory.sync_created(added)
-        return partitions
 
     def delete_topic(self, name: str) -> Topic:
         """Delete a topic, durably: its directories are renamed now and unlinked after ``file.delete.delay.ms``.
@@ -409,7 +349,7 @@ class LogManager:
 
         Raises:
             UnknownTopicOrPartitionError: there is none.
-            UnavailableError, ChangeOutcomeUnknownError: the system refused; see ``TopicDeletions.decide``.
+            UnavailableError, ChangeOutcomeUnknownError: the system refused; see ``TopicChanges.decide_deletion``.
             InvalidTopicError: the topic is internal.
         """
         refuse_internal(name)
@@ -418,14 +358,14 @@ class LogManager:
             topic = self.topic(name)
             self._refused.go_on(name)
             record = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
-            self._deletions.decide(record, topic)
+            self._changes.decide_deletion(record, topic)
             del self._topics[name]
             self._finish_deletion(record, topic)
             return topic
 
     def _finish_deletion(self, record: TopicRecord, topic: Topic | None = None) -> None:
         try:
-            self._deletions.carry_out(record, self._config(record).file_delete_delay_ms, topic)
+            self._changes.carry_out_deletion(record, self._config(record).file_delete_delay_ms, topic)
         except UnavailableError as error:
             _logger.warning("%s; the deletion is tried again", error)
 

@@ -12,7 +12,7 @@ from storage.disk.checked_json import dump_checked, parse_checked
 from storage.disk.file_names import PARTITION_COUNT_MAX, TEMPORARY_SUFFIX, PartitionName, topic_name_problem
 from storage.disk.file_system import FileSystem, NotDurableError, read_file, write_file_atomically
 from storage.disk.topic_metadata import is_topic_id
-from storage.errors import CorruptionError, InvalidConfigError, InvalidTopicError
+from storage.errors import CorruptionError, InvalidConfigError, InvalidTopicError, TopicExistsError
 from storage.log.partition_log import PartitionLog
 from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
 
@@ -76,6 +76,22 @@ class Topic:
         if name in self.overrides:
             return "topic"
         return "service" if name in self.service_defaults else "default"
+
+    def refuse_difference(self, partition_count: int, config: TopicConfig) -> None:
+        """Refuse to take this topic for one with another number of partitions or other settings.
+
+        Raises:
+            TopicExistsError: they differ; it names each setting that does.
+        """
+        if len(self.partitions) != partition_count:
+            raise TopicExistsError(
+                f"topic {self.name} exists with {len(self.partitions)} partitions, not {partition_count}",
+                field="partitions",
+            )
+        if self.config != config:
+            values = [(name, self.config.value_of(name), config.value_of(name)) for name in TopicConfig.options()]
+            different = [f"{name} {has}, not {asked}" for name, has, asked in values if has != asked]
+            raise TopicExistsError(f"topic {self.name} exists with {'; '.join(different)}", field="config")
 
 
 class TopicRegistry:
