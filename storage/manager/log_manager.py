@@ -89,7 +89,7 @@ class LogManager:
         own = data_directory / OWN_DIRECTORY
         self._registry = TopicRegistry(file_system, own)
         self._changing = threading.RLock()
-        self._closed = False
+        self._stopped_cleanly: bool | None = None
         self._directories = TopicDirectories(file_system, clock, self.logs_directory)
         self._ballast = Ballast(file_system, own / BALLAST, ballast_bytes)
         self._checkpoints = DirectoryCheckpoints(
@@ -431,19 +431,19 @@ class LogManager:
     # The end
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._stopped_cleanly is not None:
             raise ShuttingDownError("the service is stopping")
 
     def close(self) -> bool:
         """Stop cleanly: flush and close every log, write the checkpoints, then the marker that saves the next start
-        from scanning; return whether all succeeded. A second call does nothing.
+        from scanning; return whether all succeeded. Another call only returns the result of the first.
 
         Thread: after all writers have stopped.
         """
         with self._changing:
-            if self._closed:
-                return True
-            self._closed = True
+            if self._stopped_cleanly is not None:
+                return self._stopped_cleanly
+            self._stopped_cleanly = False
             try:
                 clean = all([log.close() for log in self._logs()])  # noqa: C419 - all are closed, whatever one says
                 self.checkpoint()
@@ -453,12 +453,12 @@ class LogManager:
                     write_file_atomically(
                         self.file_system, marker, json.dumps({"version": 0, "brokerEpoch": -1}).encode()
                     )
+                self._stopped_cleanly = clean
             except OSError as error:
                 _logger.error("no clean stop: %s", error)
-                clean = False
             finally:
                 self._lock.release()
-            return clean
+            return self._stopped_cleanly
 
 
 def _remove_file(file_system: FileSystem, path: Path) -> None:
