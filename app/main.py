@@ -20,7 +20,7 @@ from app.http.methods import HeadOfGet
 from app.metrics.metrics import RequestMetrics
 from app.openapi.document import TAGS, make_document, render
 from app.openapi.published_document import published
-from app.problems import problems
+from app.problems import framework
 from app.problems.request_context import RequestContext
 from app.routes.counted_answers import CountedAnswers
 from app.routes.dependencies import only_known_parameters, only_utf8, within_request_quota
@@ -126,7 +126,7 @@ def create_app(
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(ParkedRequests)
-    problems.install(app)
+    framework.install(app)
     app.add_middleware(CountedAnswers, budget=lambda: getattr(service.ready_parts, "answer_budget", None))
     app.add_middleware(AnswerCompression, pool=service.pools.read)
     app.add_middleware(HeadOfGet)

@@ -17,7 +17,7 @@ import typer.main
 from app.cli import make_application
 from app.main import whole_document
 from app.openapi.documented_answers import REQUEST_HEADERS
-from app.problems.problems import documented_problems
+from app.problems.kinds import documented_problems
 from app.settings import Settings
 from docs.markdown import code, table
 from docs.sdks_page import sdks_page

@@ -14,7 +14,8 @@ from app.access.operations import (
     ResourceKind,
     topic_resource,
 )
-from app.problems.problems import Problem, problem_for
+from app.problems.engine import problem_for
+from app.problems.problem import Problem
 from storage.errors import UnknownTopicOrPartitionError
 
 audit = logging.getLogger("rollway.audit")

@@ -16,7 +16,7 @@ from app.access.jwt_verifier import JwtError, JwtVerifier
 from app.access.needs import SCOPE_KEY
 from app.access.registry import AccessRegistry, PrincipalRights, TokenRights
 from app.problems import request_context
-from app.problems.problems import Problem, instance_of
+from app.problems.problem import Problem, instance_of
 
 CERTIFICATE_TYPE = "Certificate"
 CHALLENGE = 'Bearer realm="rollway"'

@@ -15,7 +15,7 @@ from app.access.authentication import Authenticator
 from app.access.failures import FailureLimit
 from app.access.jwt_verifier import JwtVerifier
 from app.access.registry import AccessChangeError, AccessRegistry
-from app.problems.problems import Problem, json_pointer
+from app.problems.problem import Problem, json_pointer
 from app.settings import Settings
 from storage.disk.clock import Clock
 from storage.disk.file_system import NotDurableError

@@ -26,7 +26,7 @@ from fastapi.routing import APIRoute
 
 from app.access.access import EVERYTHING, Access
 from app.access.operations import CLUSTER, Operation, Resource, ResourceKind
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 
 SCOPE_KEY = "rollway.access"
 

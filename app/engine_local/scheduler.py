@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 from app.engine_local.engine import LocalEngine
 from app.event_loop.pools import Pools, call_in
 from app.metrics.metrics import Metrics
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.settings import Settings
 from storage.errors import StorageError
 from storage.log.partition_log import PartitionLog

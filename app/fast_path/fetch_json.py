@@ -12,7 +12,7 @@ from app.fetch.fetch_range import records_of
 from app.http.connection.hot import HotAnswer, make_head
 from app.http.connection.response_cycle import TLS_PIECE_BYTES
 from app.media_types import JSON, NDJSON
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.quotas.limits import QuotaKind
 from app.record_json.decoding import DecodingLimits, NeedsRoomError
 from app.record_json.record_texts import IN_LINES, IN_LIST, RecordText

@@ -17,7 +17,7 @@ from app.engine_local.partitions.unanswered import count_when_written
 from app.fast_path.request import HotRequest
 from app.http.connection.hot import HotAnswer, HotWait, Outcome, make_head
 from app.problems import request_context
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.produce.idempotence import refuse_reserved
 from app.produce.producer_rights import require_producers
 from app.produce.producing import ProduceResultDocument, count_records, placeless_result, produce, result_document

@@ -8,7 +8,7 @@ from __future__ import annotations
 from app.fast_path.produce import append_batches, options_of
 from app.fast_path.request import HotRequest
 from app.http.connection.hot import Outcome
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.quotas.limits import QuotaKind
 from app.record_json.record_batches import compresses, plain_batches, validated_batches
 from app.record_json.translate import parse_record_list

@@ -27,7 +27,7 @@ from app.http.connection.hot import Headers, HotAnswer, HotCall, Outcome, Peer, 
 from app.http.connection.parking import CONTINUATION, Parked
 from app.paths import API
 from app.problems import request_context
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.problems.request_context import given_client_id, given_request_id
 from app.quotas.limits import QuotaKind
 from app.quotas.throttling import ANONYMOUS, Client

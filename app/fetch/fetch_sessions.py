@@ -16,7 +16,7 @@ from typing import Protocol
 
 from app.fetch.multi_fetch_body import FetchPartition, MultiFetchRequest, PartitionKey
 from app.fetch.partition_reads import PartitionAnswer
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from schemas.multi_fetch import INT_MAX, PARTITIONS_MAX
 
 NO_SESSION = 0

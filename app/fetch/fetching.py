@@ -17,7 +17,7 @@ from app.fetch.fetch_range import FetchRange, FetchRequest, range_of, start_of
 from app.fetch.fetch_sessions import FetchSessions
 from app.http.bodies.byte_budget import ByteBudget
 from app.metrics.metrics import Metrics
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.quotas.throttling import Quotas
 from app.record_json.work_rooms import WorkRooms
 from app.settings import Settings

@@ -22,7 +22,7 @@ from app.fetch.fetch_sessions import FetchContext
 from app.fetch.fetching import Fetching
 from app.fetch.multi_fetch_body import FetchPartition, MultiFetchRequest
 from app.fetch.partition_reads import PartitionAnswer, check_leader_epoch, find_divergence, read_partitions
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.record_json.decoding import DECOMPRESSED_BYTES_MAX, DecodingLimits
 from app.record_json.record_texts import IN_LIST
 from app.record_json.translate import Encoding

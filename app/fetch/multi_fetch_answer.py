@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from app.fetch.partition_reads import PartitionAnswer
 from app.http.transfer.zero_copy import Part
-from app.problems.problems import problem_for
+from app.problems.engine import problem_for
 from app.record_json.record_texts import RecordText
 from app.record_json.translate import encode_document
 from rollway.records import frame_head, multi_frame_head

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from app.access.access import Access
 from app.access.operations import Operation, topic_resource
 from app.fetch.fetching import Fetching
-from app.problems.problems import Problem, problem_for
+from app.problems.engine import problem_for
+from app.problems.problem import Problem
 from schemas.offsets import Isolation as IsolationName
 from schemas.offsets import OffsetAnswer, OffsetQuery, SpecialTimestamp
 from storage.errors import OffsetNotAvailableError, StorageError

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from app.engine_local.partitions.topic_ids import check_topic_id
 from app.fetch.fetching import Fetching
 from app.fetch.offset_lookup import refuse_behind_epoch
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from schemas.splits import SPLIT_COUNT_MAX, SplitBounds, SplitPartition, SplitRange, SplitRequest, TopicSplits
 from storage.log.log_snapshot import Isolation, LogSnapshot
 from storage.log.partition_log import PartitionLog

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.paths import HEALTH, READINESS
-from app.problems.problems import Problem, instance_of
+from app.problems.problem import Problem, instance_of
 from app.problems.request_context import SAFE_METHODS
 from app.settings import Settings, is_loopback
 

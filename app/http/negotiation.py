@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from starlette.requests import Request
 
-from app.problems.problems import MEDIA_TYPE, Problem
+from app.problems.problem import MEDIA_TYPE, Problem
 
 _ANY = "*/*"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from app.load_jobs.progress import Attempt
 from app.load_jobs.state import LoadJob
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 
 _RETRY_AFTER_MS = 1_000
 _NAMED_MAX = 5

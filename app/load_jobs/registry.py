@@ -23,7 +23,7 @@ from app.load_jobs import refusals, state
 from app.load_jobs.progress import Attempt, Progress, is_row_count, progress_of
 from app.load_jobs.state import AbortReason, JobMode, Loaded, LoadJob, newest_first
 from app.load_jobs.store import Activity, JobLimits, JobStore
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from storage.batches.batch_validation import ValidBatch
 from storage.disk.file_names import PartitionName
 from storage.errors import (

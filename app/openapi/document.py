@@ -20,7 +20,7 @@ from app.access.needs import Declaration, declaration_of
 from app.access.operations import ResourceKind
 from app.openapi.documented_answers import HEADERS, complete_answers
 from app.openapi.documented_problems import problems
-from app.problems.problems import MEDIA_TYPE
+from app.problems.problem import MEDIA_TYPE
 from schemas.access import KeySpecification, NewAcls, TokenSpecification
 from schemas.errors import Problem
 from schemas.hanging_transactions import AbortHanging

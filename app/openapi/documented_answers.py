@@ -7,7 +7,7 @@ from typing import Any
 
 from app.openapi.documented_records import OFFSET_HEADERS
 from app.paths import API
-from app.problems.problems import MEDIA_TYPE
+from app.problems.problem import MEDIA_TYPE
 from app.problems.request_context import CLIENT_HEADER, HEADER, THROTTLE_HEADER
 
 # FastAPI's description of a response without one.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.problems.problems import MEDIA_TYPE, TYPE_PREFIX, documented_problems, title_of
+from app.problems.kinds import documented_problems
+from app.problems.problem import MEDIA_TYPE, TYPE_PREFIX, title_of
 from schemas.base import Schema
 from schemas.errors import problem_example
 

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from app.problems.problems import MEDIA_TYPE
+from app.problems.problem import MEDIA_TYPE
 from app.problems.request_context import CLIENT_HEADER, HEADER
 from schemas.base import LONG_MAX, NUMBER_TEXT_PATTERN
 

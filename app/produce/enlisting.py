@@ -12,7 +12,7 @@ from app.engine_local.transactions.duplicates import merged
 from app.engine_local.transactions.log.state import ProducerIdentity
 from app.engine_local.transactions.sessions import Enlistment
 from app.problems import request_context
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.produce.submit import Producing
 from app.quotas.throttling import Client
 from rollway.records import BatchHeader

@@ -15,7 +15,8 @@ from hashlib import blake2b
 from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.event_loop.piecewise import all_in_turns
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
-from app.problems.problems import Problem, problem_for
+from app.problems.engine import problem_for
+from app.problems.problem import Problem
 from app.produce.partitioning import StickyPartitioner
 from app.produce.producing import (
     ProduceOutcome,

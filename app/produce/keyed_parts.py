@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.produce.idempotence import EPOCH_COUNT, ProducerStamp, RequestKey, key_reused, mark_times, stamp_keyed
 from app.produce.produce_body import PartRequest, ProduceRequest
 from app.produce.stored_records import holds_same_records

@@ -18,7 +18,8 @@ from app.access.access import Access
 from app.access.operations import Operation, topic_resource, transactional_id_resource
 from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.problems.problems import Problem, problem_for
+from app.problems.engine import problem_for
+from app.problems.problem import Problem
 from app.produce.atomic_produce import produce_atomically
 from app.produce.enlisting import PartitionAppend, refuse_unacknowledged, submit_appends
 from app.produce.idempotence import refuse_reserved, stamp_batches

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.problems.problems import problem_for
+from app.problems.engine import problem_for
 from app.produce.idempotence import ProducerStamp, mark_times, stamp_batches
 from app.produce.producing import batches_of, result_document
 from app.produce.record_stream import RecordStream

@@ -16,7 +16,8 @@ from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.event_loop.piecewise import all_in_turns
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.problems import request_context
-from app.problems.problems import Problem, problem_for
+from app.problems.engine import problem_for
+from app.problems.problem import Problem
 from app.produce.enlisting import submit_append, submit_in_request
 from app.produce.partitioning import StickyPartitioner, rows_by_partition
 from app.produce.submit import Producing

@@ -24,7 +24,8 @@ from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.http.bodies.body import BODY_BYTES_ALWAYS_TAKEN
 from app.media_types import NDJSON
-from app.problems.problems import Problem, problem_for
+from app.problems.engine import problem_for
+from app.problems.problem import Problem
 from app.produce.enlisting import submit_in_request
 from app.produce.producing import (
     ProduceFailureDocument,

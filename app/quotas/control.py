@@ -6,7 +6,7 @@ import asyncio
 import functools
 
 from app.event_loop.pools import Pools, call_in
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.quotas.limits import QUOTA_COUNT_MAX, Limits, QuotaEntity
 from app.quotas.store import QuotaStore
 from app.quotas.throttling import Quotas

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from app.problems import request_context
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.quotas.limits import Limit, QuotaEntity, QuotaKind, QuotaTable
 from app.quotas.sampled_rate import SAMPLE_COUNT, WINDOW_MS, SampledRate
 from storage.disk.clock import Clock

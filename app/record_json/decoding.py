@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.record_json.record_texts import RecordText, bounded_texts
 from app.record_json.translate import Encoding, TooManyValuesError
 from rollway.records import (

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from rollway.records.compiled import load
 
 VALUES_MAX = 1_000_000

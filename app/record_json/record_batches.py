@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Protocol, cast
 
-from app.problems.problems import record_problem
+from app.problems.engine import record_problem
 from app.record_json.translate import Encoding, ParsedRecords
 from rollway.records import (
     HEADER_BYTES,

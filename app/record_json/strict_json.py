@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from app.problems.fault_words import coder_words, model_words, unknown_field
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.record_json.text_encodings import foreign_encoding
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.http.bodies.byte_budget import ByteBudget, Hold
 from app.http.connection.parking import ClientGoneError
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.problems.request_context import Client, client
 from app.record_json.decoding import DECOMPRESSED_BYTES_MAX, DecodingLimits, DecodingMeter, NeedsRoomError
 from app.record_json.json_values import refuse_too_many

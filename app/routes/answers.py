@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
 from app.http.bodies.byte_budget import Hold
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from schemas.epochs import EpochEnd, EpochHistory, EpochRange
 from schemas.retention import PartitionPlan, PlannedSegment, RetentionPolicyInForce
 from schemas.topics import ConfigValue, PartitionDescription, SegmentDescription, TopicDescription

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http.bodies.byte_budget import NO_HOLD, ByteBudget, Hold
-from app.problems.problems import Problem, instance_of
+from app.problems.problem import Problem, instance_of
 from app.problems.request_context import may_change
 from app.record_json.work_rooms import TEXT_BYTES_MIN
 from app.routes.answers import IS_HELD

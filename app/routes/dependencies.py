@@ -18,7 +18,7 @@ from app.http.percent_encoding import wrong_bytes_of_path, wrong_bytes_of_query
 from app.load_jobs.registry import LoadJobs
 from app.media_types import JSON
 from app.paths import API, QUOTAS
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.produce.submit import Producing
 from app.quotas.control import QuotaControl
 from app.quotas.limits import QuotaKind

@@ -16,7 +16,7 @@ from app.engine_local.scheduler import Scheduler
 from app.event_loop.pools import Pools, call_in
 from app.metrics.metrics import Metrics
 from app.metrics.partition_metrics import PartitionCollector
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.quotas.limits import QuotaTable
 from app.quotas.store import QuotaStore
 from app.service.opening_progress import describe, report, summarize

@@ -17,7 +17,7 @@ from app.engine_local.keyed_log import Change, KeyedLog
 from app.engine_local.partitions.topic_ids import check_topic_id
 from app.engine_local.transactions.logs import Logs
 from app.event_loop.piecewise import pieces
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.start_positions import state
 from app.start_positions.records import TOPIC, group_change, read_table
 from app.start_positions.state import PinnedGroup, Positions, PositionTable

@@ -11,7 +11,7 @@ import schemathesis.specs.openapi.checks  # noqa: F401 - registers the checks
 from schemathesis.checks import CHECKS
 
 from app.main import whole_document
-from app.problems.problems import documented_problems
+from app.problems.kinds import documented_problems
 from tests.conformance.deviations import Deviation, read_deviations
 
 DEVIATIONS = read_deviations()

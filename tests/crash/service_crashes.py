@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.service.parts import Parts
 from storage.disk.clock import ManualClock
 from storage.errors import StorageError

@@ -14,7 +14,7 @@ import pytest
 from app.engine_local.transactions.attempts import Attempts
 from app.load_jobs.state import LoadJob
 from app.load_jobs.store import JobStore
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from tests.crash.job_crashes import JobCrashes
 from tests.crash.ledger import ViolationError
 

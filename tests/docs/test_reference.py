@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.problems.problems import documented_problems
+from app.problems.kinds import documented_problems
 from docs import generate
 from rollway.spark.options.option_names import CONNECTION, KAFKA_MAPPED, KAFKA_REFUSED, READ, WRITE
 

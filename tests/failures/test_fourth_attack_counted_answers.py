@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer, http_client
 

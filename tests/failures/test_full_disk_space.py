@@ -221,7 +221,7 @@ def test_the_check_finds_errors_that_keep_their_frames(
 ) -> None:
     """Planted: how it was. Some tries: the order of the clients decides which frames hold a log at its deletion."""
     for module in (
-        "app.problems.problems",
+        "app.problems.engine",
         "app.engine_local.partitions.pending_append",
         "app.engine_local.partitions.partition_writer",
     ):

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.record_json import json_values, strict_json
 from app.record_json.json_values import ESCAPES_OF_VALUE, SPACES_OF_VALUE, count_values
 

@@ -14,7 +14,7 @@ import pytest
 from app.http.bodies.byte_budget import ByteBudget
 from app.http.connection.parking import ClientGoneError
 from app.problems import request_context
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.record_json import work_rooms
 from app.record_json.work_rooms import SMALL_BYTES, WorkRooms
 from rollway.records import Record

@@ -16,7 +16,7 @@ from app.load_jobs import progress
 from app.load_jobs.progress import Attempt
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode, JobState, LoadJob
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.start_positions.registry import StartPositions
 from app.start_positions.state import PinnedGroup, PinnedTopic
 from rollway.records import Record, columns_from_records, encode_batch, parse_header

@@ -17,7 +17,7 @@ import pytest
 
 from app.access.failures import ADDRESSES_MAX, FailureLimit
 from app.cli import run
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from rollway.records import decode_batch, split_batches
 from tests.support.access import Authority, JwtIssuer, bearer, make_keys
 from tests.support.servers import ServerProcess, ThreadedServer, http_client

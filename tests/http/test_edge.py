@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from app.http.bodies.body import iterate_body, read_body
 from app.http.connection.protocol import PIPELINED_REQUESTS_MAX, EdgeProtocol
-from app.problems import problems
+from app.problems import framework
 from app.server.connections import LATE_CLIENTS_PER_TURN, STARTS_PER_TURN, protocol_class
 from app.settings import Settings
 from tests.support.edge_server import Answer, Connection, KeptTurns, RunningServer, serving
@@ -42,7 +42,7 @@ class Gate:
 
 def make_app(gate: Gate) -> FastAPI:
     app = FastAPI()
-    problems.install(app)
+    framework.install(app)
 
     @app.api_route("/hello", methods=["GET", "POST"])
     async def hello() -> Response:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.main import whole_document
-from app.problems.problems import documented_problems
+from app.problems.kinds import documented_problems
 from schemas.errors import Problem
 from tests.support.writers import record_batch
 

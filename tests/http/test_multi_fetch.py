@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.fetch.multi_fetch_body import parse_multi_fetch
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from rollway.records import MultiFrame, RecordBatch, decode_multi_frame, split_batches
 from schemas.multi_fetch import MultiFetch
 from tests.http.test_long_poll import until, waiting_count

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.produce.produce_body import parse_produce_request
 from schemas.produce import PartsToProduce
 from storage.disk.file_system import LocalFile

@@ -12,7 +12,7 @@ from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.produce.enlisting import submit_append
 from app.service.parts import Parts
 from storage.disk.clock import ManualClock

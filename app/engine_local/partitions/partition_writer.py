@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from app.engine_local.partitions.flush_pace import FlushPace
 from app.engine_local.partitions.pending_append import PendingAppend, set_exception, set_result
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.settings import Settings
 from storage.errors import (
     PartitionFailedError,

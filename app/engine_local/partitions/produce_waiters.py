@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from app.engine_local.partitions.purgatory import DelayedOperation, Purgatory, Wake
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from storage.disk.file_names import PartitionName
 from storage.errors import NotEnoughReplicasAfterAppendError, PartitionFailedError, StorageError
 from storage.log.partition_log import AppendResult, PartitionLog

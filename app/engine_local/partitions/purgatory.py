@@ -23,7 +23,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from app.engine_local.transactions.markers import MarkerWriter
 from app.engine_local.transactions.sessions import Session
 from app.engine_local.transactions.turns import Turns
 from app.event_loop.piecewise import all_in_turns
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 
 _TIMEOUT_MS = 2**31 - 1
 """As written down. Their owner ends them, and not their age."""

@@ -26,7 +26,7 @@ from app.engine_local.transactions.pool import ProducerPool, UntilEnded, Wait, i
 from app.engine_local.transactions.sessions import Enlistment, Session
 from app.engine_local.transactions.turns import Turns
 from app.event_loop.piecewise import pieces, smallest
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from rollway.records import BatchHeader
 from storage.disk.file_names import PartitionName
 from storage.errors import (

@@ -12,7 +12,7 @@ from app.engine_local.transactions.log.state_log import StateLog
 from app.engine_local.transactions.logs import Logs
 from app.engine_local.transactions.markers import MarkerWriter
 from app.engine_local.transactions.sessions import Enlistment, Session
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from rollway.records import BatchHeader
 from storage.disk.file_names import PartitionName
 from storage.errors import (

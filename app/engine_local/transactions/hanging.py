@@ -10,7 +10,7 @@ from typing import NamedTuple
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.logs import Logs
 from app.engine_local.transactions.markers import MARKER_BYTES
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from storage.errors import InvalidTxnStateError
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.manager.topic_registry import refuse_internal

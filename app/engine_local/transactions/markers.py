@@ -10,7 +10,7 @@ from app.engine_local.transactions.log.state import Transaction
 from app.engine_local.transactions.logs import Logs
 from app.event_loop.piecewise import BEGUN_COUNT, all_in_turns
 from app.event_loop.turns import Turns
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from storage.disk.file_names import PartitionName
 from storage.errors import (
     CoordinatorFencedError,

@@ -15,7 +15,7 @@ import zstandard
 from starlette.requests import ClientDisconnect, Request
 
 from app.http.bodies.byte_budget import ByteBudget, Hold
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.problems.request_context import give_way
 
 # RFC 8878 recommends that every decoder supports a window of 8 MiB; more is memory a client makes us take.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 
 _RETRY_AFTER_MS = 1_000
 

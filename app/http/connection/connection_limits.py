@@ -11,7 +11,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.protocols.utils import get_remote_addr
 
 from app.http.allowed_hosts import HostRule, rule_of
-from app.problems.problems import Problem, internal_error
+from app.problems.engine import internal_error
+from app.problems.problem import Problem
 from app.settings import Settings
 
 TURNED_AWAY_MAX = 64

@@ -18,7 +18,8 @@ from app.http.transfer.file_transfer import FileEndedError, FileTransfer, Stalle
 from app.http.transfer.transfer_turns import TransferTurns
 from app.http.transfer.wire import Wire
 from app.problems import request_context
-from app.problems.problems import Problem, internal_error
+from app.problems.engine import internal_error
+from app.problems.problem import Problem
 
 logger = logging.getLogger(__name__)
 

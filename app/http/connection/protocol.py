@@ -45,7 +45,7 @@ from app.http.transfer.send_queue import taken_mark
 from app.http.transfer.transfer_turns import TransferTurns
 from app.http.transfer.wire import Wire
 from app.http.transfer.zero_copy import EXTENSION as ZERO_COPY
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 
 PIPELINED_REQUESTS_MAX = 1_000
 # A body of which no more than this is missing when the answer begins is read to its end, and the connection kept.

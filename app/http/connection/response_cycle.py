@@ -16,7 +16,7 @@ from app.http.transfer.send_queue import has_left, taken_mark
 from app.http.transfer.transfer_turns import TransferTurns
 from app.http.transfer.wire import Wire
 from app.http.transfer.zero_copy import EXTENSION
-from app.problems.problems import Applied, Problem, instance_of
+from app.problems.problem import Applied, Problem, instance_of
 from app.problems.request_context import CLIENT, may_change
 
 ENDS_EARLY = "rollway.ends_early"

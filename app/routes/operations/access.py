@@ -18,7 +18,7 @@ from app.access.needs import AccessOf, asks, needs, needs_authentication
 from app.access.operations import CLUSTER, Operation, ResourceKind
 from app.openapi.documented_problems import BODY, CHANGE, problems
 from app.paths import ACLS, KEY, KEYS, TOKEN, TOKENS
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.routes.answers import request_body
 from app.routes.dependencies import ServiceOf, json_body
 from schemas.access import (

@@ -10,7 +10,7 @@ from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
 from app.openapi.documented_problems import BODY, CHANGE, problems
 from app.paths import QUOTAS
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.quotas.control import QuotaControl
 from app.quotas.limits import QuotaEntity, QuotaKind
 from app.routes.answers import request_body

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Request
 
 from app.access.needs import AccessOf
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.produce.idempotence import Idempotence, ProducerStamp, RequestKey
 from schemas.base import WholeNumber
 from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN

@@ -26,7 +26,7 @@ from app.media_types import JSON
 from app.openapi.documented_problems import MULTI_FETCH, problems
 from app.paths import FETCH
 from app.problems import request_context
-from app.problems.problems import instance_of
+from app.problems.problem import instance_of
 from app.quotas.throttling import Client
 from app.record_json.decoding import DecodingLimits
 from app.record_json.work_rooms import TEXT_BYTES_MIN

@@ -30,7 +30,7 @@ from app.http.transfer.zero_copy import SliceResponse
 from app.media_types import JSON, MESSAGE_SET, NDJSON, OCTETS, RECORD_BATCHES
 from app.openapi.document import UNDOCUMENTED
 from app.problems import request_context
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.quotas.throttling import Client
 from app.record_json.decoding import DecodingLimits
 from app.record_json.record_texts import IN_LINES, IN_LIST

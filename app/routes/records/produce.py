@@ -18,7 +18,7 @@ from app.openapi.documented_problems import PRODUCE, TRANSACTION, problems
 from app.openapi.documented_records import REPLAYED
 from app.paths import PRODUCE as PRODUCE_PATH
 from app.problems import request_context
-from app.problems.problems import Problem, instance_of
+from app.problems.problem import Problem, instance_of
 from app.produce.idempotence import replay_headers
 from app.produce.keyed_parts import keyed_parts
 from app.produce.produce_body import ProduceRequest

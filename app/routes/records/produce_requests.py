@@ -25,7 +25,7 @@ from app.http.connection.response_cycle import ENDS_EARLY
 from app.http.negotiation import content_type
 from app.media_types import MESSAGE_SET, NDJSON, OCTETS, RECORD_BATCHES
 from app.problems import request_context
-from app.problems.problems import Problem, instance_of
+from app.problems.problem import Problem, instance_of
 from app.produce.idempotence import (
     Idempotence,
     ProducerStamp,

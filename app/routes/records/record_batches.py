@@ -17,7 +17,7 @@ from app.media_types import RECORD_BATCHES as BATCHES
 from app.openapi.documented_problems import PRODUCE, READ, problems
 from app.openapi.documented_records import APPENDED, BATCHES_BODY, FETCHED_BATCHES, IF_NONE_MATCH
 from app.paths import RECORD_BATCHES
-from app.problems.problems import MEDIA_TYPE as PROBLEM
+from app.problems.problem import MEDIA_TYPE as PROBLEM
 from app.routes.dependencies import FetchingOf, LogOf, TransactionalIdHeader, within_fetch_quota, within_produce_quota
 from app.routes.records.idempotence_headers import BatchesKeyOf
 from app.routes.records.partition_fetch import HOT_BATCHES_PARAMETERS, FetchParameters, fetch_partition

@@ -15,7 +15,7 @@ from app.media_types import NDJSON
 from app.openapi.documented_problems import PRODUCE, READ, problems
 from app.openapi.documented_records import ACKNOWLEDGED_LINES, FETCHED_LINES, IF_NONE_MATCH, lines_body
 from app.paths import RECORD_LINES, TOPIC_RECORD_LINES
-from app.problems.problems import MEDIA_TYPE as PROBLEM
+from app.problems.problem import MEDIA_TYPE as PROBLEM
 from app.routes.dependencies import (
     FetchingOf,
     LogOf,

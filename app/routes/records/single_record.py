@@ -19,7 +19,7 @@ from app.media_types import JSON
 from app.openapi.documented_problems import READ, problems
 from app.paths import RECORD, RECORD_VALUE
 from app.problems import request_context
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.quotas.limits import QuotaKind
 from app.quotas.throttling import Client
 from app.record_json.work_rooms import TEXT_BYTES_MIN

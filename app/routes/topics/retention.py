@@ -12,7 +12,7 @@ from app.access.operations import Operation, ResourceKind
 from app.http.bodies.body import read_body
 from app.openapi.documented_problems import CONTROL, NAMED, problems
 from app.paths import DELETE_RECORDS, RETENTION, RETENTION_PLAN, RETENTION_RUN
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.routes.answers import json_answer, policy_of, request_body
 from app.routes.dependencies import EngineOf, FetchingOf, LogOf, TopicName, json_body
 from app.routes.topic_answers import plan_json

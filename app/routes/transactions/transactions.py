@@ -13,7 +13,7 @@ from app.engine_local.transactions.log.state import ProducerIdentity
 from app.openapi.documented_problems import TRANSACTION, problems
 from app.paths import ABORT, COMMIT, TRANSACTIONS
 from app.paths import TRANSACTION as TRANSACTION_PATH
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.routes.answers import request_body
 from app.routes.dependencies import EngineOf, TransactionalIdInPath, json_body
 from app.routes.transaction_answers import STATES_OF, describe_transaction, summarise_transaction

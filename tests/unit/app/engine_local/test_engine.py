@@ -14,7 +14,7 @@ import pytest
 from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.fetch.fetch_range import FetchRange, FetchRequest
 from app.fetch.fetching import FetchAnswer
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.produce import producing
 from app.record_json.translate import ParsedRecords, parse_record_list
 from app.service.parts import Parts

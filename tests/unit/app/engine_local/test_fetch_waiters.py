@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.engine_local.partitions.fetch_waiters import FetchWaiter, FetchWaiters, Wake, is_served, known_place
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from storage.log.log_snapshot import Isolation
 from storage.offsets import Offset
 from tests.crash.simulated_disk import SimulatedFile

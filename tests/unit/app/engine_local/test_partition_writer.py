@@ -12,7 +12,7 @@ import pytest
 
 from app.engine_local.partitions import partition_writer
 from app.engine_local.partitions.partition_writer import MailboxLimits
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from storage.errors import (
     DiskFullError,
     ExpectedOffsetMismatchError,

@@ -9,7 +9,7 @@ import pytest
 
 from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.service.parts import Parts
 from storage.errors import (
     NotEnoughReplicasAfterAppendError,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.engine_local.partitions.purgatory import DelayedOperation, Purgatory, Wake
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 
 KEYS = ("a", "b", "c", "d")
 MINUTE_MS = 60_000

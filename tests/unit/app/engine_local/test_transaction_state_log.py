@@ -10,7 +10,7 @@ from app.engine_local import keyed_log
 from app.engine_local.partitions.partition_writer import MailboxLimits
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.log import state_log
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from storage.errors import (
     DiskFullError,
     InvalidTopicError,

@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from app.engine_local.transactions.log.state import Transaction
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from storage.errors import DiskFullError, PartitionOfflineError
 from tests.support.stands import Stand, on_stand
 from tests.support.transactions import TestProducer, settled

@@ -14,7 +14,7 @@ from app.engine_local.transactions.log import state_log
 from app.engine_local.transactions.log.state import ProducerIdentity, Transaction
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.produce.enlisting import PartitionAppend, submit_appends
 from app.service.parts import Parts
 from app.settings import Settings

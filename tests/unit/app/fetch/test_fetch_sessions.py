@@ -6,7 +6,7 @@ import pytest
 
 from app.fetch.fetch_sessions import FetchSessions, next_epoch
 from app.fetch.multi_fetch_body import FetchPartition, ForgottenPartition, MultiFetchRequest
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from schemas.multi_fetch import INT_MAX
 from storage.disk.clock import ManualClock
 

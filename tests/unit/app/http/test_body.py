@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
 from app.http.bodies.body import ZSTD_WINDOW_BYTES_MAX, iterate_body, read_body
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 
 MIB = 1024 * 1024
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from app.http.negotiation import accept, content_type
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"

@@ -12,7 +12,7 @@ import pytest
 from app.http.compression import AnswerCompression, chosen_encoding, encoded_etag, plain_etag
 from app.http.value_range import ByteRange, requested_range
 from app.metrics.metrics import Metrics, metric_names
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.produce.partitioning import STICKY_BYTES, StickyPartitioner, rows_by_partition
 from app.record_json.translate import ParsedRecords
 from rollway.records import partition_for_key

@@ -12,7 +12,7 @@ from app.load_jobs import store
 from app.load_jobs.records import TOPIC, all_changes, application_change, job_change, read_table, task_change
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import Forgotten, JobMode, JobState, JobTable, LoadJob
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.service.parts import Parts
 from storage.disk.clock import SETTLING_MS, ManualClock
 from storage.log.partition_log import PartitionLog

@@ -9,7 +9,7 @@ from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.progress import SEQUENCE_COUNT, Attempt, is_row_count, rows_of
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode, JobState
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.produce.enlisting import submit_append
 from storage.log.partition_log import AppendResult, PartitionLog
 from tests.support.stands import Stand, on_stand

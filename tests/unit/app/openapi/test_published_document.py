@@ -13,7 +13,7 @@ import pytest
 from app.main import whole_document
 from app.openapi.document import PATH
 from app.openapi.published_document import nodes, operations, published
-from app.problems.problems import MEDIA_TYPE
+from app.problems.problem import MEDIA_TYPE
 
 PUBLISHED: dict[str, Any] = json.loads(PATH.read_text())
 SIZE_MAX = 500_000

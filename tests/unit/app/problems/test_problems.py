@@ -15,13 +15,15 @@ import pytest
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
-from app.problems import problems, request_context
-from app.problems.problems import Problem, documented_problems, json_pointer, problem_for
+from app.problems import framework, request_context
+from app.problems.engine import problem_for
+from app.problems.kinds import documented_problems
+from app.problems.problem import Problem, json_pointer
 from rollway.records.errors import BrokenRecordError, DecompressedSizeError, RecordFormatError
 from schemas.errors import Problem as ProblemSchema
 from storage import errors
 
-APP = Path(problems.__file__).parents[1]
+APP = Path(framework.__file__).parents[1]
 MADE = {
     errors.OffsetOutOfRangeError: errors.OffsetOutOfRangeError(
         "too low", offset=1, log_start_offset=5, log_end_offset=9
@@ -119,7 +121,7 @@ class Item(BaseModel):
 
 def make_app() -> FastAPI:
     app = FastAPI()
-    problems.install(app)
+    framework.install(app)
 
     @app.post("/items/{number}")
     async def items(number: int, item: Item) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.quotas.limits import DEFAULT, Limit, QuotaEntity, QuotaKind, QuotaTable
 from app.quotas.sampled_rate import SAMPLE_COUNT, WINDOW_MS, SampledRate
 from app.quotas.throttling import Client, Quotas

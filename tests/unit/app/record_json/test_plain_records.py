@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.record_json import record_batches as module
 from app.record_json.record_batches import plain_batches, validated_batches
 from app.record_json.translate import parse_record_lines, parse_record_list

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.record_json import record_batches
 from app.record_json.record_batches import needs_codec, validated_batches
 from app.record_json.translate import ParsedRecords

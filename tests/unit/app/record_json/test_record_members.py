@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.record_json.translate import Encoding, ParsedRecords, parse_record_lines, parse_record_list
 
 NOW_MS = 1_700_000_000_000

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.fetch.multi_fetch_body import parse_multi_fetch
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.record_json.strict_json import check, read_model, refuse_duplicates
 from schemas.offsets import DeleteRecords, OffsetQueries
 from schemas.retention import RetentionPolicy

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from pydantic import BaseModel, ValidationError
 
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.record_json.translate import (
     Encoding,
     encode_document,

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.engine_local.keyed_log import CONFIG
-from app.problems.problems import Problem
+from app.problems.problem import Problem
 from app.start_positions import registry
 from app.start_positions.records import TOPIC, group_change, read_table
 from app.start_positions.registry import GROUP_POSITION_COUNT_MAX, StartPositions

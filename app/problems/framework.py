@@ -1,0 +1,142 @@
+"""The framework's own errors as problems, and how an application answers every error with one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from http import HTTPStatus
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.http.methods import methods_of_path, template_below
+from app.problems.engine import problem_for
+from app.problems.fault_words import model_words
+from app.problems.problem import ERRORS_MAX, Problem, instance_of, json_pointer
+from rollway.records.errors import RecordFormatError
+from storage.errors import StorageError, let_go_of_frames
+
+_HTTP_CODES = {400: "malformed_request", 404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+
+
+def http_problem(error: HTTPException, scope: Scope) -> Problem:
+    """The answer to what the framework itself refused."""
+    try:
+        phrase = HTTPStatus(error.status_code).phrase
+    except ValueError:
+        phrase = "Error"
+    code = _HTTP_CODES.get(error.status_code) or re.sub(r"[^a-z0-9]+", "_", phrase.lower()).strip("_")
+    detail = str(error.detail)
+    if detail == phrase:
+        detail = {
+            404: _nothing_at(scope),
+            405: _not_allowed(scope),
+        }.get(error.status_code, detail)
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and "app" in scope:
+        headers["Allow"] = ", ".join(methods_of_path(scope))
+    return Problem(error.status_code, code, detail, headers=headers)
+
+
+def _nothing_at(scope: Scope) -> str:
+    detail = f"there is nothing at {instance_of(scope)}"
+    if scope["path"] == "/":
+        return f"{detail}: the interface is below /v1, and /docs shows it"
+    if b"%2f" in scope.get("raw_path", b"").lower():
+        return f"{detail}: a name in a path cannot have a slash, %2F neither"
+    return detail
+
+
+def _not_allowed(scope: Scope) -> str:
+    detail = f"{scope.get('method')} is not possible here"
+    template = template_below(scope, "PUT") if scope.get("method") == "POST" and "app" in scope else None
+    return f"{detail}; to create one: PUT {template}" if template else detail
+
+
+def validation_problem(error: RequestValidationError) -> Problem:
+    """The 422 for parameters and bodies that do not fit their model; 400 for a body that is no JSON."""
+    found = error.errors()
+    for fault in found:
+        if fault["type"] == "json_invalid":
+            return Problem(400, "malformed_body", "the body is no JSON")
+    faults = [
+        {
+            "pointer": _pointer(fault["loc"]),
+            "code": _fault_code(fault["type"]),
+            "detail": model_words(fault),
+        }
+        for fault in found[:ERRORS_MAX]
+    ]
+    first = faults[0]
+    return Problem(422, "invalid_request", f"{first['pointer'] or 'the body'}: {first['detail']}", errors=faults)
+
+
+def _fault_code(kind: str) -> str:
+    """One code for every wrong value, whichever way it is wrong."""
+    return kind if kind in ("missing", "extra_forbidden") else "invalid_value"
+
+
+def _pointer(location: Sequence[int | str]) -> str:
+    """A JSON pointer for a place in the body; the plain name for a parameter."""
+    place, *steps = location
+    return json_pointer(steps) if place == "body" else ".".join(str(step) for step in steps)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of ``app`` with a problem, its 404, 405, 422 and 500 included."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        return problem_for(error).response(instance_of(request.scope))
+
+    async def answer_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        let_go_of_frames(error)
+        return http_problem(error, request.scope).response(instance_of(request.scope))
+
+    async def answer_validation(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        let_go_of_frames(error)
+        return validation_problem(error).response(instance_of(request.scope))
+
+    # Exception: only what a middleware outside of ours lets through, since that answers all else.
+    for kind in (Problem, StorageError, RecordFormatError, Exception):
+        app.add_exception_handler(kind, answer)
+    app.add_exception_handler(HTTPException, answer_http)
+    app.add_exception_handler(RequestValidationError, answer_validation)
+    app.add_middleware(ProblemMiddleware)
+
+
+class ProblemMiddleware:
+    """Answers what no handler caught. Pure ASGI; costs one call for a request that does not fail.
+
+    The framework's own handler for unforeseen errors raises again after it answered, which would log them twice.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watched_send)
+        except ClientDisconnect:
+            # Nobody is there to be answered.
+            return
+        except Exception as error:
+            if started:
+                # The head is out: only a cut connection can say that the rest is missing.
+                raise
+            await problem_for(error).response(instance_of(scope))(scope, receive, send)
