@@ -14,9 +14,9 @@ from app.access.authentication import Authentication
 from app.access.needs import check_needs, open_paths
 from app.fast_path.declarations import TIER
 from app.fast_path.tier import Tier
+from app.http import methods
 from app.http.compression import AnswerCompression
 from app.http.connection.parking import ParkedRequests
-from app.http.methods import HeadOfGet
 from app.metrics.metrics import RequestMetrics
 from app.openapi.document import TAGS, make_document, render
 from app.openapi.published_document import published
@@ -126,10 +126,10 @@ def create_app(
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(ParkedRequests)
-    framework.install(app)
+    framework.install(app, methods)
     app.add_middleware(CountedAnswers, budget=lambda: getattr(service.ready_parts, "answer_budget", None))
     app.add_middleware(AnswerCompression, pool=service.pools.read)
-    app.add_middleware(HeadOfGet)
+    app.add_middleware(methods.HeadOfGet)
     if settings.authentication:
         routes = [route for router in ROUTERS for route in router.routes]
         app.add_middleware(Authentication, authenticator=lambda: service.authenticator, open_paths=open_paths(routes))

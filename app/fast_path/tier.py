@@ -24,11 +24,11 @@ from app.fast_path.declarations import HotDeclaration, declarations_of
 from app.fast_path.request import HotRequest
 from app.http.bodies.byte_budget import Hold
 from app.http.connection.hot import Headers, HotAnswer, HotCall, Outcome, Peer, RequestHead, ResolvedTarget
-from app.http.connection.parking import CONTINUATION, Parked
+from app.http.connection.parking import Parked
 from app.paths import API
 from app.problems import request_context
 from app.problems.problem import Problem
-from app.problems.request_context import given_client_id, given_request_id
+from app.problems.request_context import CONTINUATION, given_client_id, given_request_id
 from app.quotas.limits import QuotaKind
 from app.quotas.throttling import ANONYMOUS, Client
 from app.service.service import Service

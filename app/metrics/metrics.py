@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.http.connection.parking import CONTINUATION, Parked
+from app.http.connection.parking import Parked
 from app.metrics.plain_metrics import (
     PlainCollector,
     PlainCounter,
@@ -18,6 +18,7 @@ from app.metrics.plain_metrics import (
     RouteCounts,
     WatchedCounter,
 )
+from app.problems.request_context import CONTINUATION
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from http import HTTPStatus
+from typing import Protocol
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -13,7 +14,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.http.methods import methods_of_path, template_below
 from app.problems.engine import problem_for
 from app.problems.fault_words import model_words
 from app.problems.problem import ERRORS_MAX, Problem, instance_of, json_pointer
@@ -23,8 +23,20 @@ from storage.errors import StorageError, let_go_of_frames
 _HTTP_CODES = {400: "malformed_request", 404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
 
 
-def http_problem(error: HTTPException, scope: Scope) -> Problem:
-    """The answer to what the framework itself refused."""
+class Paths(Protocol):
+    """The paths of an application; the module ``app.http.methods`` is one."""
+
+    def methods_of_path(self, scope: Scope) -> list[str]:
+        """Every method with which the path of ``scope`` leads somewhere; none if there is no such path."""
+        ...
+
+    def template_below(self, scope: Scope, method: str) -> str | None:
+        """The path directly below that of ``scope`` that takes ``method``, such as ``/v1/topics/{topic}``."""
+        ...
+
+
+def http_problem(error: HTTPException, scope: Scope, paths: Paths) -> Problem:
+    """Return the answer to a refusal by the framework itself."""
     try:
         phrase = HTTPStatus(error.status_code).phrase
     except ValueError:
@@ -34,11 +46,11 @@ def http_problem(error: HTTPException, scope: Scope) -> Problem:
     if detail == phrase:
         detail = {
             404: _nothing_at(scope),
-            405: _not_allowed(scope),
+            405: _not_allowed(scope, paths),
         }.get(error.status_code, detail)
     headers = dict(error.headers or {})
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and "app" in scope:
-        headers["Allow"] = ", ".join(methods_of_path(scope))
+        headers["Allow"] = ", ".join(paths.methods_of_path(scope))
     return Problem(error.status_code, code, detail, headers=headers)
 
 
@@ -51,9 +63,9 @@ def _nothing_at(scope: Scope) -> str:
     return detail
 
 
-def _not_allowed(scope: Scope) -> str:
+def _not_allowed(scope: Scope, paths: Paths) -> str:
     detail = f"{scope.get('method')} is not possible here"
-    template = template_below(scope, "PUT") if scope.get("method") == "POST" and "app" in scope else None
+    template = paths.template_below(scope, "PUT") if scope.get("method") == "POST" and "app" in scope else None
     return f"{detail}; to create one: PUT {template}" if template else detail
 
 
@@ -86,8 +98,8 @@ def _pointer(location: Sequence[int | str]) -> str:
     return json_pointer(steps) if place == "body" else ".".join(str(step) for step in steps)
 
 
-def install(app: FastAPI) -> None:
-    """Answer every error of ``app`` with a problem, its 404, 405, 422 and 500 included."""
+def install(app: FastAPI, paths: Paths) -> None:
+    """Answer every error of ``app``, whose paths are ``paths``, with a problem: its 404, 405, 422 and 500 also."""
 
     async def answer(request: Request, error: Exception) -> Response:
         return problem_for(error).response(instance_of(request.scope))
@@ -95,7 +107,7 @@ def install(app: FastAPI) -> None:
     async def answer_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         let_go_of_frames(error)
-        return http_problem(error, request.scope).response(instance_of(request.scope))
+        return http_problem(error, request.scope, paths).response(instance_of(request.scope))
 
     async def answer_validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

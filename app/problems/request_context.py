@@ -11,7 +11,6 @@ from typing import Protocol
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.http.connection.parking import CONTINUATION
 from app.paths import FETCH, OFFSETS
 
 HEADER = "X-Request-Id"
@@ -35,6 +34,9 @@ throttle_time_ms: ContextVar[int] = ContextVar("throttle_time_ms", default=0)
 
 may_write: ContextVar[bool] = ContextVar("may_write", default=True)
 """Whether the request is one that may change something; true outside of requests, where nobody can tell."""
+
+CONTINUATION = "rollway.continuation"
+"""In the scope of a request whose wait is over, and which runs again: its ``app.http.connection.parking.Parked``."""
 
 CLIENT = "rollway.client"
 """In the scope of a request: its ``Client``, from connections that know."""

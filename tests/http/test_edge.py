@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from app.http import methods
 from app.http.bodies.body import iterate_body, read_body
 from app.http.connection.protocol import PIPELINED_REQUESTS_MAX, EdgeProtocol
 from app.problems import framework
@@ -42,7 +43,7 @@ class Gate:
 
 def make_app(gate: Gate) -> FastAPI:
     app = FastAPI()
-    framework.install(app)
+    framework.install(app, methods)
 
     @app.api_route("/hello", methods=["GET", "POST"])
     async def hello() -> Response:

@@ -18,10 +18,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.problems.request_context import CONTINUATION
+
 EXTENSION = "rollway.parking"
 """Among the scope's extensions: the connection takes requests that wait."""
-CONTINUATION = "rollway.continuation"
-"""In the scope of a request whose wait is over: its ``Parked``."""
 CLIENT_GONE_STATUS = 499
 
 # What of a scope is needed beside the application; routing has added much that refers to the stack it left.

@@ -10,14 +10,14 @@ from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.event_loop.turns import Turns
-from app.http.connection.parking import CONTINUATION, Parked, forget_routing
+from app.http.connection.parking import Parked, forget_routing
 from app.http.transfer.file_transfer import FileEndedError, FileTransfer, StalledError
 from app.http.transfer.send_queue import has_left, taken_mark
 from app.http.transfer.transfer_turns import TransferTurns
 from app.http.transfer.wire import Wire
 from app.http.transfer.zero_copy import EXTENSION
 from app.problems.problem import Applied, Problem, instance_of
-from app.problems.request_context import CLIENT, may_change
+from app.problems.request_context import CLIENT, CONTINUATION, may_change
 
 ENDS_EARLY = "rollway.ends_early"
 """Of a scope, true: the application tells the client itself why its body is not read to its end."""

@@ -15,6 +15,7 @@ import pytest
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
+from app.http import methods
 from app.problems import framework, request_context
 from app.problems.engine import problem_for
 from app.problems.kinds import documented_problems
@@ -121,7 +122,7 @@ class Item(BaseModel):
 
 def make_app() -> FastAPI:
     app = FastAPI()
-    framework.install(app)
+    framework.install(app, methods)
 
     @app.post("/items/{number}")
     async def items(number: int, item: Item) -> None:
