@@ -17,7 +17,7 @@ import typer.main
 from app.cli import make_application
 from app.main import whole_document
 from app.openapi.documented_answers import REQUEST_HEADERS
-from app.problems.kinds import documented_problems
+from app.problems import kinds
 from app.settings import Settings
 from docs.markdown import code, table
 from docs.sdks_page import sdks_page
@@ -48,8 +48,8 @@ def errors_page() -> list[str]:
     return table(
         ("status", "code", "kafka_code", "retryable", "applied", "when"),
         (
-            (status, code(name), kafka_code, "yes" if retryable else "no", applied, when)
-            for status, name, kafka_code, retryable, applied, when in documented_problems()
+            (kind.status, code(kind.code), kind.kafka_code, "yes" if kind.retryable else "no", kind.applied, kind.when)
+            for kind in kinds.ALL
         ),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -63,21 +63,3 @@ class Problem(BaseModel):
         int | None, Field(description="Milliseconds to wait before a retry; null: no time is known.")
     ]
     errors: Annotated[list[ProblemError], Field(description="Single faults of the request.")]
-
-
-def problem_example(kind: str, status: int, code: str, title: str, detail: str, **more: Any) -> dict[str, Any]:
-    """Return an example of ``Problem`` for the document."""
-    return {
-        "type": kind,
-        "title": title,
-        "status": status,
-        "detail": detail,
-        "instance": "/v1/topics/readings",
-        "code": code,
-        "kafka_code": -1,
-        "retryable": False,
-        "applied": "no",
-        "retry_after_ms": None,
-        "errors": [],
-        **more,
-    }

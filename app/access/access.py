@@ -14,6 +14,7 @@ from app.access.operations import (
     ResourceKind,
     topic_resource,
 )
+from app.problems import kinds
 from app.problems.engine import problem_for
 from app.problems.problem import Problem
 from storage.errors import UnknownTopicOrPartitionError
@@ -27,12 +28,13 @@ NAMES_SHOWN_MAX = 10
 _NAME_LENGTH_MAX = 249
 """Greatest length of a name of a topic, a group or a transactional id. A longer text names none of them."""
 
-_REFUSALS = {
-    ResourceKind.TOPIC: ("topic_authorization_failed", 29),
-    ResourceKind.GROUP: ("group_authorization_failed", 30),
-    ResourceKind.CLUSTER: ("cluster_authorization_failed", 31),
-    ResourceKind.TRANSACTIONAL_ID: ("transactional_id_authorization_failed", 53),
+REFUSALS = {
+    ResourceKind.TOPIC: kinds.TOPIC_AUTHORIZATION_FAILED,
+    ResourceKind.GROUP: kinds.GROUP_AUTHORIZATION_FAILED,
+    ResourceKind.CLUSTER: kinds.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceKind.TRANSACTIONAL_ID: kinds.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
+"""The kind of the refusal, by the kind of resource that a principal may not use."""
 
 
 class Rights(Protocol):
@@ -109,14 +111,13 @@ class Access:
                 audit.debug("allowed %s on %s to %s", operation, _shown(resource), self.principal)
             return None
         self._refused.setdefault((operation, resource.kind), {})[shown_name(resource.name)] = None
-        code, kafka_code = _REFUSALS[resource.kind]
         if resource.kind is ResourceKind.CLUSTER:
             what = "the cluster"
         elif asked_as is not None and not self.allows(Operation.DESCRIBE, resource):
             what = asked_as
         else:
             what = f"{resource.kind} {shown_name(resource.name)!r}"
-        return Problem(403, code, f"{self.principal} may not {operation} {what}", kafka_code=kafka_code)
+        return Problem(REFUSALS[resource.kind], f"{self.principal} may not {operation} {what}")
 
     def write_audit(self) -> None:
         """Write one audit line for each operation on a kind of resource that was refused since the last call.
@@ -155,7 +156,7 @@ class Access:
             Problem: 401.
         """
         if self._rights is not None and not self._rights.are_alive():
-            raise Problem(401, "unauthenticated", "the credential was revoked or has expired meanwhile")
+            raise Problem(kinds.UNAUTHENTICATED, "the credential was revoked or has expired meanwhile")
 
     def require_create(self, topic: str) -> None:
         """Return if the request may create this topic: it has CREATE on the topic or on the cluster, as in Kafka.

@@ -15,7 +15,7 @@ from app.access.failures import FailureLimit
 from app.access.jwt_verifier import JwtError, JwtVerifier
 from app.access.needs import SCOPE_KEY
 from app.access.registry import AccessRegistry, PrincipalRights, TokenRights
-from app.problems import request_context
+from app.problems import kinds, request_context
 from app.problems.problem import Problem, instance_of
 
 CERTIFICATE_TYPE = "Certificate"
@@ -144,7 +144,7 @@ class Authenticator:
         peer = _address(scope)
         if peer is None or peer.is_loopback or self._is_trusted(peer):
             return
-        raise Problem(403, "tls_required", "send a secret over TLS only; this one could be read on its way")
+        raise Problem(kinds.TLS_REQUIRED, "send a secret over TLS only; this one could be read on its way")
 
     def _is_trusted(self, peer: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
         return any(peer in network for network in self._trusted_proxies)
@@ -155,10 +155,8 @@ class Authenticator:
         wait_ms = self._failures.note(address)
         if wait_ms is not None:
             return Problem(
-                429,
-                "too_many_failures",
+                kinds.TOO_MANY_FAILURES,
                 "too many credentials from this address were not believed",
-                retryable=True,
                 retry_after_ms=wait_ms,
             )
         audit.info("authentication failed from %s: %s", address, reason)
@@ -206,7 +204,7 @@ def _address(scope: Scope) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
 
 def unauthenticated(reason: str, *, challenge: str = CHALLENGE) -> Problem:
     """Return the 401 with this reason."""
-    return Problem(401, "unauthenticated", reason, headers={"WWW-Authenticate": challenge})
+    return Problem(kinds.UNAUTHENTICATED, reason, headers={"WWW-Authenticate": challenge})
 
 
 class Authentication:

@@ -15,6 +15,7 @@ from app.access.authentication import Authenticator
 from app.access.failures import FailureLimit
 from app.access.jwt_verifier import JwtVerifier
 from app.access.registry import AccessChangeError, AccessRegistry
+from app.problems import kinds
 from app.problems.problem import Problem, json_pointer
 from app.settings import Settings
 from storage.disk.clock import Clock
@@ -78,7 +79,7 @@ class AccessControl:
                 return await asyncio.get_running_loop().run_in_executor(self._pool, call)
             except AccessChangeError as error:
                 fault = {"pointer": json_pointer(error.place), "code": "invalid_value", "detail": str(error)}
-                raise Problem(422, "invalid_request", str(error), errors=[fault]) from None
+                raise Problem(kinds.INVALID_REQUEST, str(error), errors=[fault]) from None
             except NotDurableError as error:
                 raise outcome_unknown("the change is in force, but not durable", error) from error
             except OSError as error:

@@ -26,6 +26,7 @@ from fastapi.routing import APIRoute
 
 from app.access.access import EVERYTHING, Access
 from app.access.operations import CLUSTER, Operation, Resource, ResourceKind
+from app.problems import kinds
 from app.problems.problem import Problem
 
 SCOPE_KEY = "rollway.access"
@@ -120,7 +121,7 @@ async def check_needs(request: Request) -> None:
         return
     declared = declaration_of(request.scope["route"].endpoint)
     if declared is None:
-        raise Problem(403, "cluster_authorization_failed", "this route may not be used", kafka_code=31)
+        raise Problem(kinds.CLUSTER_AUTHORIZATION_FAILED, "this route may not be used")
     for operation, kind in declared.checked:
         access.require(operation, _resource_of_path(request, kind))
 

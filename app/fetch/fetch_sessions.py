@@ -16,6 +16,8 @@ from typing import Protocol
 
 from app.fetch.multi_fetch_body import FetchPartition, MultiFetchRequest, PartitionKey
 from app.fetch.partition_reads import PartitionAnswer
+from app.problems import kinds
+from app.problems.kind import Kind
 from app.problems.problem import Problem
 from schemas.multi_fetch import INT_MAX, PARTITIONS_MAX
 
@@ -133,13 +135,13 @@ class FetchSessions:
             return _Full(self, request, principal)
         session = self._sessions.get(request.session_id)
         if session is None or session.principal != principal:
-            raise _refused(404, "fetch_session_not_found", 70, f"there is no fetch session {request.session_id}")
+            raise _refused(kinds.FETCH_SESSION_NOT_FOUND, f"there is no fetch session {request.session_id}")
         if session.epoch != request.session_epoch:
             raise _wrong_epoch(session.session_id, request.session_epoch)
         if request.uses_topic_ids not in (None, session.uses_topic_ids):
             named = "topic_id" if session.uses_topic_ids else "topic alone"
             detail = f"session {session.session_id} names its partitions by {named}"
-            raise _refused(409, "fetch_session_topic_id_error", 106, detail)
+            raise _refused(kinds.FETCH_SESSION_TOPIC_ID_ERROR, detail)
         self._update(session, request)
         if not session.partitions:
             self._drop(session)
@@ -154,9 +156,9 @@ class FetchSessions:
         if before + added > PARTITIONS_MAX:
             detail = f"a session has at most {PARTITIONS_MAX} partitions"
             fault = {"pointer": "/partitions", "code": "invalid_value", "detail": detail}
-            raise Problem(422, "invalid_request", detail, errors=[fault])
+            raise Problem(kinds.INVALID_REQUEST, detail, errors=[fault])
         if self.partition_count + added > self._partition_count_max:
-            raise Problem(503, "overloaded", "the fetch sessions have all the partitions they may have", retryable=True)
+            raise Problem(kinds.OVERLOADED, "the fetch sessions have all the partitions they may have")
         for asked in request.partitions:
             cached = session.partitions.get(asked.key)
             if cached is None:
@@ -277,9 +279,9 @@ def _note_all(partitions: dict[PartitionKey, _Cached], answers: Iterable[Partiti
             partitions[answer.asked.key] = cached
 
 
-def _refused(status: int, code: str, kafka_code: int, detail: str) -> Problem:
-    return Problem(status, code, f"{detail}; begin another with session_epoch 0", kafka_code=kafka_code)
+def _refused(kind: Kind, detail: str) -> Problem:
+    return Problem(kind, f"{detail}; begin another with session_epoch 0")
 
 
 def _wrong_epoch(session_id: int, epoch: int) -> Problem:
-    return _refused(409, "invalid_fetch_session_epoch", 71, f"request {epoch} is not the next of session {session_id}")
+    return _refused(kinds.INVALID_FETCH_SESSION_EPOCH, f"request {epoch} is not the next of session {session_id}")

@@ -17,6 +17,8 @@ from app.fetch.fetch_range import FetchRange, FetchRequest, range_of, start_of
 from app.fetch.fetch_sessions import FetchSessions
 from app.http.bodies.byte_budget import ByteBudget
 from app.metrics.metrics import Metrics
+from app.problems import kinds
+from app.problems.kind import Kind
 from app.problems.problem import Problem
 from app.quotas.throttling import Quotas
 from app.record_json.work_rooms import WorkRooms
@@ -147,10 +149,10 @@ class Fetching:
             Problem: 410 below the log start, 416 above ``end``.
         """
         if offset > end:
-            raise self._out_of_range(log, snapshot, 416, _beyond(offset, end, snapshot))
+            raise self._out_of_range(log, snapshot, kinds.OFFSET_OUT_OF_RANGE_ABOVE, _beyond(offset, end, snapshot))
         if offset < snapshot.log_start_offset:
             detail = f"offset {offset} is below the log start, {snapshot.log_start_offset}"
-            raise self._out_of_range(log, snapshot, 410, detail)
+            raise self._out_of_range(log, snapshot, kinds.OFFSET_OUT_OF_RANGE_BELOW, detail)
 
     def check_readable(
         self,
@@ -168,21 +170,21 @@ class Fetching:
         if offset >= end:
             name = "last stable offset" if isolation is Isolation.LAST_STABLE else "high watermark"
             detail = f"offset {offset} is not below the {name}, {end}"
-            raise self._out_of_range(log, snapshot, 416, detail)
+            raise self._out_of_range(log, snapshot, kinds.OFFSET_OUT_OF_RANGE_ABOVE, detail)
         self.check_offset(log, snapshot, offset, offset)
 
-    def _out_of_range(self, log: PartitionLog, snapshot: LogSnapshot, status: int, detail: str) -> Problem:
+    def _out_of_range(self, log: PartitionLog, snapshot: LogSnapshot, kind: Kind, detail: str) -> Problem:
         known: dict[str, Any] = {
             "log_start_offset": snapshot.log_start_offset,
             "log_end_offset": snapshot.log_end_offset,
         }
-        if status == 410:
+        if kind is kinds.OFFSET_OUT_OF_RANGE_BELOW:
             move = self._moves.last_of(log.name)
             known |= {
                 "log_start_moved_ms": move.at_ms if move else None,
                 "log_start_moved_by": move.by if move else None,
             }
-        return Problem(status, "offset_out_of_range", detail, kafka_code=1, headers=offset_headers(snapshot), **known)
+        return Problem(kind, detail, headers=offset_headers(snapshot), **known)
 
     def count_fetched(self, form: str, size_bytes: int) -> None:
         """Count an answer with records."""

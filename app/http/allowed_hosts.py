@@ -19,6 +19,7 @@ from typing import NamedTuple
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.paths import HEALTH, READINESS
+from app.problems import kinds
 from app.problems.problem import Problem, instance_of
 from app.problems.request_context import SAFE_METHODS
 from app.settings import Settings, is_loopback
@@ -170,8 +171,7 @@ def misdirected(host: bytes) -> Problem:
     """The 421 for a name that the service does not answer to."""
     shown = ascii(host[:_SHOWN_LENGTH_MAX].decode("latin-1"))
     return Problem(
-        421,
-        "misdirected_request",
+        kinds.MISDIRECTED_REQUEST,
         f"the service does not answer to the name {shown}, only to localhost and to names in allowed_hosts; if the "
         "name is its own, add it (ROLLWAY_ALLOWED_HOSTS, --allowed-host)",
     )
@@ -181,8 +181,7 @@ def cross_site(origins: Sequence[bytes]) -> Problem:
     """The 403 for a request that a web page of another site has made a browser send."""
     shown = ascii(origins[0][:_SHOWN_LENGTH_MAX].decode("latin-1")) if origins else "another site"
     return Problem(
-        403,
-        "cross_site_request",
+        kinds.CROSS_SITE_REQUEST,
         f"a web page of {shown} asked for this through a browser; if it may, add its name to allowed_hosts "
         "(ROLLWAY_ALLOWED_HOSTS, --allowed-host) or turn on authentication",
     )

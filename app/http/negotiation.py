@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from starlette.requests import Request
 
+from app.problems import kinds
 from app.problems.problem import MEDIA_TYPE, Problem
 
 _ANY = "*/*"
@@ -33,7 +34,7 @@ def accept(request: Request, offered: Sequence[str]) -> str:
         if quality > best_quality:
             best, best_quality = media_type, quality
     if not best:
-        raise Problem(406, "not_acceptable", f"this can be read as {', '.join(offered)}", offered=list(offered))
+        raise Problem(kinds.NOT_ACCEPTABLE, f"this can be read as {', '.join(offered)}", offered=list(offered))
     return best
 
 
@@ -89,8 +90,7 @@ def content_type(request: Request, accepted: Sequence[str], *, absent: str | Non
         return media_type.lower()
     wanted = f"send {' or '.join(accepted)}"
     raise Problem(
-        415,
-        "unsupported_media_type",
+        kinds.UNSUPPORTED_MEDIA_TYPE,
         f"{wanted}, not {', '.join(headers)[:200]}" if headers else f"Content-Type is missing: {wanted}",
         headers={"Accept": ", ".join(accepted)},
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from app.problems import kinds
 from app.problems.problem import Problem
 
 _RANGE = re.compile(r"bytes=(?:(?P<first>\d{1,18})-(?P<last>\d{1,18})?|-(?P<suffix>\d{1,18}))", re.ASCII)
@@ -43,8 +44,7 @@ def requested_range(header: str | None, if_range: str | None, etag: str, size_by
         satisfiable = start < size_bytes
     if not satisfiable:
         raise Problem(
-            416,
-            "range_not_satisfiable",
+            kinds.RANGE_NOT_SATISFIABLE,
             f"the value has {size_bytes} bytes",
             headers={"Content-Range": f"bytes */{size_bytes}"},
         )

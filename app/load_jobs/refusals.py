@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from app.load_jobs.progress import Attempt
 from app.load_jobs.state import LoadJob
+from app.problems import kinds
 from app.problems.problem import Problem
 
 _RETRY_AFTER_MS = 1_000
@@ -14,15 +15,14 @@ _NAMED_MAX = 5
 
 def not_found(job_id: str) -> Problem:
     """Nobody knows the job."""
-    return Problem(404, "job_not_found", f"there is no load job {job_id!r}, or it was forgotten")
+    return Problem(kinds.JOB_NOT_FOUND, f"there is no load job {job_id!r}, or it was forgotten")
 
 
 def invalid_state(job: LoadJob) -> Problem:
     """The job is decided, and not like this."""
     why = "" if job.reason is None else f" ({job.reason.value})"
     return Problem(
-        409,
-        "invalid_job_state",
+        kinds.INVALID_JOB_STATE,
         f"load job {job.job_id} of {job.application_id!r} is {job.state.value}{why}",
         state=job.state.value,
         reason=None if job.reason is None else job.reason.value,
@@ -32,8 +32,7 @@ def invalid_state(job: LoadJob) -> Problem:
 def version_forgotten(application_id: str, version: int, forgotten: int) -> Problem:
     """The version may have been committed, so long ago that nobody knows."""
     return Problem(
-        409,
-        "job_version_forgotten",
+        kinds.JOB_VERSION_FORGOTTEN,
         f"version {version} of {application_id!r} may have been committed: {forgotten} was, and such are forgotten",
     )
 
@@ -49,8 +48,7 @@ def check_topics(job: LoadJob, topics: Sequence[str]) -> None:
         return
     told = "was loaded" if job.commits else "is being loaded"
     raise Problem(
-        409,
-        "job_topics_differ",
+        kinds.JOB_TOPICS_DIFFER,
         f"version {job.version} of {job.application_id!r} {told} into {_names(job.topics)}, not {_names(topics)}: "
         "give each write an application of its own",
         topics=list(job.topics),
@@ -65,8 +63,7 @@ def _names(topics: Sequence[str]) -> str:
 def incomplete(job_id: str, producer_id: int, expected: int, there: int) -> Problem:
     """The log has not what a winner says it wrote."""
     return Problem(
-        409,
-        "job_incomplete",
+        kinds.JOB_INCOMPLETE,
         f"producer {producer_id} of load job {job_id} has {there} records in the log, and {expected} were expected",
         producer_id=producer_id,
         expected_rows=expected,
@@ -76,24 +73,20 @@ def incomplete(job_id: str, producer_id: int, expected: int, there: int) -> Prob
 
 def overloaded(detail: str) -> Problem:
     """There are as many as may be."""
-    return Problem(503, "overloaded", detail, retryable=True, retry_after_ms=_RETRY_AFTER_MS)
+    return Problem(kinds.OVERLOADED, detail, retry_after_ms=_RETRY_AFTER_MS)
 
 
 def ends_later(job: LoadJob) -> Problem:
     """The service stops between the decision and its markers."""
     detail = f"load job {job.job_id} is {job.state.value}; the next start of the service ends it"
-    return Problem(503, "shutting_down", detail, retryable=True, applied="unknown")
+    return Problem(kinds.SHUTTING_DOWN_UNFINISHED, detail)
 
 
 def too_late(job: LoadJob, wait_ms: int) -> Problem:
     """The job is decided; its markers are not in every partition yet."""
     return Problem(
-        504,
-        "request_timed_out",
+        kinds.REQUEST_TIMED_OUT,
         f"load job {job.job_id} is {job.state.value}, and was not over within {wait_ms} ms; that goes on",
-        kafka_code=7,
-        retryable=True,
-        applied="unknown",
     )
 
 
@@ -122,4 +115,4 @@ def check_one_of_each_task(winners: Sequence[Attempt]) -> None:
 
 def _invalid(pointer: str, detail: str) -> Problem:
     fault = {"pointer": pointer, "code": "invalid_value", "detail": detail}
-    return Problem(422, "invalid_request", f"{pointer}: {detail}", errors=[fault])
+    return Problem(kinds.INVALID_REQUEST, f"{pointer}: {detail}", errors=[fault])

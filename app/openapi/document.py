@@ -16,10 +16,10 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from app.access.access import REFUSALS
 from app.access.needs import Declaration, declaration_of
-from app.access.operations import ResourceKind
 from app.openapi.documented_answers import HEADERS, complete_answers
-from app.openapi.documented_problems import problems
+from app.openapi.documented_problems import AUTHENTICATED, problems
 from app.problems.problem import MEDIA_TYPE
 from schemas.access import KeySpecification, NewAcls, TokenSpecification
 from schemas.errors import Problem
@@ -107,12 +107,6 @@ _SECURITY_SCHEMES = {
     },
     "mutualTLS": {"type": "mutualTLS", "description": "A client certificate, with the setting tls_client_ca."},
 }
-_REFUSALS = {
-    ResourceKind.TOPIC: "topic_authorization_failed",
-    ResourceKind.GROUP: "group_authorization_failed",
-    ResourceKind.CLUSTER: "cluster_authorization_failed",
-    ResourceKind.TRANSACTIONAL_ID: "transactional_id_authorization_failed",
-}
 _NULL = {"type": "null"}
 _FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
@@ -167,11 +161,11 @@ def _add_access(operation: dict[str, Any], declared: Declaration | None) -> None
         return
     operation["security"] = [{name: []} for name in _SECURITY_SCHEMES]
     wanted = [*declared.checked, *declared.asked]
-    codes = {_REFUSALS[kind] for _, kind in wanted}
+    codes = {REFUSALS[kind].code for _, kind in wanted}
     if wanted:
         needed = ", ".join(dict.fromkeys(f"{name} on {kind}" for name, kind in wanted))
         operation["description"] = f"{operation.get('description', '')}\n\nAccess: {needed}.".strip()
-    for status, refused in problems("unauthenticated", "tls_required", "too_many_failures", *codes).items():
+    for status, refused in problems(*AUTHENTICATED, *codes).items():
         if status in (401, 403, 429):
             shown = operation["responses"].setdefault(str(status), refused)
             if shown is not refused:
@@ -179,6 +173,7 @@ def _add_access(operation: dict[str, Any], declared: Declaration | None) -> None
                 titles = "; ".join([shown["description"], refused["description"]]).split("; ")
                 shown["description"] = "; ".join(dict.fromkeys(titles))
                 content.update(more)
+                shown.setdefault("headers", {}).update(refused.get("headers", {}))
     operation["responses"] = dict(sorted(operation["responses"].items()))
 
 

@@ -35,15 +35,6 @@ HEADERS = {
     **{name: OFFSET_HEADERS[name] for name in _LIMITS},
 }
 """The document's ``components.headers``: headers of responses of all routes."""
-_OF_STATUS = {
-    "401": ("WWW-Authenticate",),
-    "410": _LIMITS,
-    "415": ("Accept",),
-    "416": _LIMITS,
-    "429": ("Retry-After",),
-    "503": ("Retry-After",),
-    "507": ("Retry-After",),
-}
 
 
 def _parameter(name: str, description: str, example: str) -> dict[str, Any]:
@@ -85,13 +76,10 @@ def complete_answers(path: str, operation: dict[str, Any], components: dict[str,
     operation.setdefault("parameters", []).extend(REQUEST_HEADERS if is_counted else [_REQUEST_ID])
     for status, answer in operation["responses"].items():
         is_problem = MEDIA_TYPE in answer.get("content", {})
-        for name in (
-            HEADER,
-            *((THROTTLE_HEADER,) if is_counted else ()),
-            *(("Cache-Control",) if is_problem else ()),
-            *_OF_STATUS.get(status, ()),
-        ):
+        of_kinds = answer.pop("headers", {}) if is_problem else {}
+        for name in (HEADER, *((THROTTLE_HEADER,) if is_counted else ()), *(("Cache-Control",) if is_problem else ())):
             answer.setdefault("headers", {}).setdefault(name, {"$ref": f"#/components/headers/{name}"})
+        answer["headers"].update(of_kinds)
         for content in answer.get("content", {}).values():
             schema = content["schema"]
             if answer["description"] == _UNDESCRIBED and "$ref" in schema:

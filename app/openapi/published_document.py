@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from app.problems import kinds
 from app.problems.problem import MEDIA_TYPE
 from app.problems.request_context import CLIENT_HEADER, HEADER
 from schemas.base import LONG_MAX, NUMBER_TEXT_PATTERN
@@ -71,8 +72,9 @@ _OUTCOMES = {
     ("PartProduceResult", "PartProduceFailure"): "PartProduceOutcome",
     ("ProduceResult", "ProduceFailure"): "PartitionProduceOutcome",
 }
-_PROBLEMS = {"410": "LogStartProblem", "412": "ExpectedOffsetProblem", "416": "LogEndProblem", "503": "StartingProblem"}
-_TOO_LARGE = "RecordTooLargeProblem"
+# Where some problems of a status lack the members of these, the status has their type all the same: 503 while the
+# service starts, and 422, of which this is the only type with members.
+_LOOSE = (kinds.STARTING.component, kinds.RECORD_TOO_LARGE.component)
 _PROGRESS = "StartingProgress"
 
 
@@ -390,18 +392,18 @@ def _named_problems(document: dict[str, Any]) -> None:
     """Make each problem with members of its own one whole component instead of an ``allOf`` of two.
 
     Its own members are required if every problem of the status has them. If some problems of the operation lack them,
-    the status has no type of its own, except for 422 and 503, whose own members are optional then.
+    the status has no type of its own, except for ``_LOOSE``, whose own members are optional then.
     """
     schemas = _schemas(document)
     for _, operation in operations(document):
-        for status, answer in operation["responses"].items():
+        for answer in operation["responses"].values():
             content = answer.get("content", {}).get(MEDIA_TYPE)
             if content is None or "allOf" not in content["schema"]:
                 continue
-            members = content["schema"]["allOf"][1]["properties"]
+            own = content["schema"]["allOf"][1]
+            members, name = own["properties"], own["title"]
             have_all = all(members.keys() <= example["value"].keys() for example in content["examples"].values())
-            name = _TOO_LARGE if "record_offset" in members else _PROBLEMS[status]
-            if not have_all and name in ("LogStartProblem", "LogEndProblem", "ExpectedOffsetProblem"):
+            if not have_all and name not in _LOOSE:
                 content["schema"] = {"$ref": f"{_REFERENCE}Problem"}
                 continue
             whole = copy.deepcopy(schemas["Problem"])

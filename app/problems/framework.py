@@ -14,13 +14,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.problems import kinds
 from app.problems.engine import problem_for
 from app.problems.fault_words import model_words
+from app.problems.kind import Kind
 from app.problems.problem import ERRORS_MAX, Problem, instance_of, json_pointer
 from rollway.records.errors import RecordFormatError
 from storage.errors import StorageError, let_go_of_frames
 
-_HTTP_CODES = {400: "malformed_request", 404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+_KINDS = {
+    kind.status: kind
+    for kind in (kinds.MALFORMED_REQUEST, kinds.NOT_FOUND, kinds.METHOD_NOT_ALLOWED, kinds.REQUEST_TOO_LARGE)
+}
 
 
 class Paths(Protocol):
@@ -41,7 +46,9 @@ def http_problem(error: HTTPException, scope: Scope, paths: Paths) -> Problem:
         phrase = HTTPStatus(error.status_code).phrase
     except ValueError:
         phrase = "Error"
-    code = _HTTP_CODES.get(error.status_code) or re.sub(r"[^a-z0-9]+", "_", phrase.lower()).strip("_")
+    kind = _KINDS.get(error.status_code)
+    if kind is None:
+        kind = Kind(re.sub(r"[^a-z0-9]+", "_", phrase.lower()).strip("_"), error.status_code, phrase)
     detail = str(error.detail)
     if detail == phrase:
         detail = {
@@ -51,7 +58,7 @@ def http_problem(error: HTTPException, scope: Scope, paths: Paths) -> Problem:
     headers = dict(error.headers or {})
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and "app" in scope:
         headers["Allow"] = ", ".join(paths.methods_of_path(scope))
-    return Problem(error.status_code, code, detail, headers=headers)
+    return Problem(kind, detail, headers=headers)
 
 
 def _nothing_at(scope: Scope) -> str:
@@ -74,7 +81,7 @@ def validation_problem(error: RequestValidationError) -> Problem:
     found = error.errors()
     for fault in found:
         if fault["type"] == "json_invalid":
-            return Problem(400, "malformed_body", "the body is no JSON")
+            return Problem(kinds.MALFORMED_BODY, "the body is no JSON")
     faults = [
         {
             "pointer": _pointer(fault["loc"]),
@@ -84,7 +91,7 @@ def validation_problem(error: RequestValidationError) -> Problem:
         for fault in found[:ERRORS_MAX]
     ]
     first = faults[0]
-    return Problem(422, "invalid_request", f"{first['pointer'] or 'the body'}: {first['detail']}", errors=faults)
+    return Problem(kinds.INVALID_REQUEST, f"{first['pointer'] or 'the body'}: {first['detail']}", errors=faults)
 
 
 def _fault_code(kind: str) -> str:

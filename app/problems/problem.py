@@ -7,63 +7,77 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Scope
 
-MEDIA_TYPE = "application/problem+json"
-TYPE_PREFIX = "urn:rollway:problem:"
-ERRORS_MAX = 100
+from app.problems.kind import Applied, Kind
 
-Applied = Literal["no", "unknown"]
+MEDIA_TYPE = "application/problem+json"
+ERRORS_MAX = 100
+"""A document lists at most this many single faults."""
 
 
 class Problem(Exception):  # noqa: N818 - the name of the document it becomes
-    """An error on its way to the client. Raise it anywhere below a route.
+    """An error that becomes an answer. Raise it anywhere below a route.
 
     ``errors`` are single faults, each a mapping with pointer, code and detail; ``headers`` go out beside the
     document; ``extra`` are members of this kind of problem, such as ``log_end_offset``.
+
+    Example: ``Problem(kinds.JOB_NOT_FOUND, "there is no load job 'a'")`` is answered with status 404.
     """
 
     def __init__(
         self,
-        status: int,
-        code: str,
+        kind: Kind,
         detail: str,
         *,
-        kafka_code: int = -1,
-        retryable: bool = False,
-        applied: Applied = "no",
         retry_after_ms: int | None = None,
         errors: Iterable[Mapping[str, Any]] = (),
         headers: Mapping[str, str] | None = None,
         **extra: Any,
     ) -> None:
         super().__init__(detail)
-        self.status = status
-        self.code = code
+        self.kind = kind
         self.detail = detail
-        self.kafka_code = kafka_code
-        self.retryable = retryable
-        self.applied: Applied = applied
-        self.retry_after_ms = retry_after_ms
+        self.retryable = kind.retryable
+        """As the kind says; differs where the problem stands for several."""
+        self.applied: Applied = kind.applied
+        """As the kind says; differs where the problem stands for several, or if the request has changed something."""
+        self.retry_after_ms = kind.retry_after_ms if retry_after_ms is None else retry_after_ms
         self.errors = [dict(error) for error in errors]
         self.headers = dict(headers or {})
         self.extra = extra
 
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.kind.status
+
+    @property
+    def code(self) -> str:
+        """The stable name that programs compare."""
+        return self.kind.code
+
+    @property
+    def kafka_code(self) -> int:
+        """Kafka's number; -1 where Kafka has none."""
+        return self.kind.kafka_code
+
     def document(self, instance: str) -> dict[str, Any]:
-        """The members of the document, for the request of ``instance``."""
+        """Return the members of the document, for the request of ``instance``."""
+        kind = self.kind
         return {
-            "type": TYPE_PREFIX + self.code,
-            "title": title_of(self.code),
-            "status": self.status,
+            "type": kind.type,
+            "title": kind.title,
+            "status": kind.status,
             "detail": self.detail,
             "instance": instance,
-            "code": self.code,
-            "kafka_code": self.kafka_code,
+            "code": kind.code,
+            "kafka_code": kind.kafka_code,
             "retryable": self.retryable,
             "applied": self.applied,
             "retry_after_ms": self.retry_after_ms,
@@ -72,7 +86,7 @@ class Problem(Exception):  # noqa: N818 - the name of the document it becomes
         }
 
     def body(self, instance: str) -> bytes:
-        """The document as UTF-8; lone surrogates, which are not, become question marks."""
+        """Return the document as UTF-8; lone surrogates, which are not, become question marks."""
         document = self.document(instance)
         try:
             # Ten times as quick: an answer may have thousands of results.
@@ -81,28 +95,23 @@ class Problem(Exception):  # noqa: N818 - the name of the document it becomes
             return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
     def all_headers(self) -> dict[str, str]:
-        """The headers of the answer, without its length."""
+        """Return the headers of the answer, without its length."""
         headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", **self.headers}
         if self.retry_after_ms is not None:
             headers["Retry-After"] = str(-(-self.retry_after_ms // 1000))
         return headers
 
     def response(self, instance: str) -> Response:
-        """The answer."""
+        """Return the answer."""
         return Response(self.body(instance), self.status, self.all_headers())
 
 
-def title_of(code: str) -> str:
-    """A kind of problem for people: its code in words."""
-    return code.replace("_", " ").capitalize()
-
-
 def instance_of(scope: Scope) -> str:
-    """The path that was asked, as a URI reference."""
+    """Return the path that was asked, as a URI reference."""
     raw: bytes | None = scope.get("raw_path")
     return quote(raw if raw is not None else scope.get("path", ""), safe="/%:@!$&'()*+,;=~-._")
 
 
 def json_pointer(steps: Iterable[int | str]) -> str:
-    """The JSON pointer (RFC 6901) that walks ``steps``."""
+    """Return the JSON pointer (RFC 6901) that walks ``steps``."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)

@@ -15,6 +15,7 @@ from hashlib import blake2b
 from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.event_loop.piecewise import all_in_turns
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
+from app.problems import kinds
 from app.problems.engine import problem_for
 from app.problems.problem import Problem
 from app.produce.partitioning import StickyPartitioner
@@ -145,7 +146,7 @@ async def stamp_keyed(producing: Producing, stamp: ProducerStamp, batches: Seque
     if any(batch.header.producer_id >= 0 for batch in batches):
         detail = "the record batches carry a producer id, and so their own protection; send them without a key"
         fault = {"pointer": "Idempotency-Key", "code": "unsupported_header", "detail": detail}
-        raise Problem(422, "invalid_request", f"Idempotency-Key: {detail}", errors=[fault])
+        raise Problem(kinds.INVALID_REQUEST, f"Idempotency-Key: {detail}", errors=[fault])
     await stamp_batches(producing, stamp, batches)
 
 
@@ -251,8 +252,7 @@ def replay_headers(results: Sequence[ProduceResultDocument | None]) -> dict[str,
 def key_reused(partition: int) -> Problem:
     """The refusal of another request under a key that was used."""
     return Problem(
-        422,
-        "idempotency_key_reused",
+        kinds.IDEMPOTENCY_KEY_REUSED,
         f"partition {partition} has other records under this Idempotency-Key; another request needs another key",
         partition=partition,
     )

@@ -18,6 +18,7 @@ from app.access.access import Access
 from app.access.operations import Operation, topic_resource, transactional_id_resource
 from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.problems import kinds
 from app.problems.engine import problem_for
 from app.problems.problem import Problem
 from app.produce.atomic_produce import produce_atomically
@@ -44,7 +45,6 @@ _RECORD_ERRORS_MAX = 100
 _PARTS_PER_TURN = 8
 """Parts that are made ready in one turn of the loop: each may be 64 KiB, or 2,000 records."""
 
-TRANSACTION_ABORTED = "transaction_aborted"
 """The code of parts that nothing is wrong with, when another was refused."""
 
 
@@ -244,7 +244,7 @@ async def produce_parts_atomically(
 
 def _aborted() -> Problem:
     detail = "another part of the request was refused, and so none is committed"
-    return Problem(409, TRANSACTION_ABORTED, detail, retryable=True)
+    return Problem(kinds.TRANSACTION_ABORTED, detail)
 
 
 def _settle(outcome: PartOutcome, place: int, state: AppendResult | Exception) -> None:

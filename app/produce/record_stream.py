@@ -24,6 +24,7 @@ from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.http.bodies.body import BODY_BYTES_ALWAYS_TAKEN
 from app.media_types import NDJSON
+from app.problems import kinds
 from app.problems.engine import problem_for
 from app.problems.problem import Problem
 from app.produce.enlisting import submit_in_request
@@ -247,7 +248,7 @@ class RecordStream:
             end = self._first_line_end() or (len(gathered) if is_last else 0)
         line_max = max(LINE_BYTES_MIN, self._producing.settings.request_body_bytes_max)
         if (end or len(gathered)) > line_max:
-            raise Problem(413, "request_too_large", f"a line has more than {line_max} bytes")
+            raise Problem(kinds.REQUEST_TOO_LARGE, f"a line has more than {line_max} bytes")
         block = bytes(gathered[:end])
         del gathered[:end]
         self._searched_bytes = 0 if end else self._searched_bytes

@@ -6,6 +6,7 @@ import asyncio
 import functools
 
 from app.event_loop.pools import Pools, call_in
+from app.problems import kinds
 from app.problems.problem import Problem
 from app.quotas.limits import QUOTA_COUNT_MAX, Limits, QuotaEntity
 from app.quotas.store import QuotaStore
@@ -33,7 +34,7 @@ class QuotaControl:
         async with self._changing:
             table = self.quotas.table.with_limits(entity, limits)
             if len(table) > QUOTA_COUNT_MAX:
-                raise Problem(422, "quota_limit_reached", f"there are {QUOTA_COUNT_MAX} quotas already", kafka_code=44)
+                raise Problem(kinds.QUOTA_LIMIT_REACHED, f"there are {QUOTA_COUNT_MAX} quotas already")
             try:
                 await call_in(self._pools.control, functools.partial(self._store.save, table))
             except ChangeOutcomeUnknownError:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from app.problems import request_context
+from app.problems import kinds, request_context
 from app.problems.problem import Problem
 from app.quotas.limits import Limit, QuotaEntity, QuotaKind, QuotaTable
 from app.quotas.sampled_rate import SAMPLE_COUNT, WINDOW_MS, SampledRate
@@ -77,11 +77,8 @@ class Quotas:
         if left_ms > 0:
             self._on_throttled(kind.value)
             raise Problem(
-                429,
-                "throttled",
+                kinds.THROTTLED,
                 f"the quota of {limit.shared_by} is {limit.per_second:g} {_UNITS[kind]}; wait {left_ms} ms",
-                kafka_code=89,
-                retryable=True,
                 retry_after_ms=left_ms,
                 throttle_time_ms=left_ms,
             )

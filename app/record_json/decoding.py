@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from app.problems import kinds
 from app.problems.problem import Problem
 from app.record_json.record_texts import RecordText, bounded_texts
 from app.record_json.translate import Encoding, TooManyValuesError
@@ -90,11 +91,9 @@ class DecodedPiece(NamedTuple):
 def record_too_large(offset: int, detail: str) -> Problem:
     """The answer to a record that cannot be shown in this form, and how to read around it."""
     return Problem(
-        422,
-        "record_too_large",
+        kinds.RECORD_TOO_LARGE,
         f"the record at offset {offset} {detail}; read it as raw record batches at .../record-batches, its value "
         f"alone at .../records/{offset}/value, or go on at offset {offset + 1}",
-        kafka_code=10,
         record_offset=offset,
         next_offset=offset + 1,
     )

@@ -10,6 +10,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from app.problems import kinds
 from app.problems.problem import Problem
 from rollway.records.compiled import load
 
@@ -87,8 +88,7 @@ def refuse_too_many(document: bytes | bytearray | memoryview, remedy: str, value
     count = count_values(document, values_max)
     if count > values_max:
         raise Problem(
-            413,
-            "request_too_large",
+            kinds.REQUEST_TOO_LARGE,
             f"the body has {count} values, counting {SPACES_OF_VALUE} bytes of space or {ESCAPES_OF_VALUE} escapes as "
             f"one; as JSON that is read at once it may have {values_max}: {remedy}",
         )

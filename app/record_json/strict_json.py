@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
+from app.problems import kinds
 from app.problems.fault_words import coder_words, model_words, unknown_field
 from app.problems.problem import Problem
 from app.record_json.text_encodings import foreign_encoding
@@ -52,7 +53,7 @@ class Fault(NamedTuple):
 def malformed(detail: str, pointer: str = "") -> Problem:
     """The 400 for a body that is no JSON at all, or has no JSON at ``pointer``: in a line of NDJSON."""
     errors = [{"pointer": pointer, "code": "malformed_body", "detail": detail}] if pointer else []
-    return Problem(400, "malformed_body", f"{pointer}: {detail}" if pointer else detail, errors=errors)
+    return Problem(kinds.MALFORMED_BODY, f"{pointer}: {detail}" if pointer else detail, errors=errors)
 
 
 def invalid(faults: Iterable[Fault]) -> Problem:
@@ -60,8 +61,7 @@ def invalid(faults: Iterable[Fault]) -> Problem:
     listed = list(faults)[:_FAULTS_SHOWN_MAX]
     first = listed[0]
     return Problem(
-        422,
-        "invalid_request",
+        kinds.INVALID_REQUEST,
         f"{first.pointer or 'the body'}: {first.detail}",
         errors=[fault._asdict() for fault in listed],
     )

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.http.bodies.byte_budget import ByteBudget, Hold
 from app.http.connection.parking import ClientGoneError
+from app.problems import kinds
 from app.problems.problem import Problem
 from app.problems.request_context import Client, client
 from app.record_json.decoding import DECOMPRESSED_BYTES_MAX, DecodingLimits, DecodingMeter, NeedsRoomError
@@ -174,7 +175,7 @@ class WorkRooms:
         asked_by = client.get()
         if lane is self._large and lane.waiting_count >= WAITING_COUNT_MAX:
             detail = f"{WAITING_COUNT_MAX} requests wait for memory to decode or parse in already"
-            refusal = Problem(503, "overloaded", detail, retryable=True, retry_after_ms=_RETRY_AFTER_MS)
+            refusal = Problem(kinds.OVERLOADED, detail, retry_after_ms=_RETRY_AFTER_MS)
             if not lane.make_place(asked_by, refusal):
                 raise refusal
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()

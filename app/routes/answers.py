@@ -127,19 +127,18 @@ def combined_problem(failures: Sequence[Problem | None], results: object) -> Pro
     """
     failed = [failure for failure in failures if failure is not None]
     first = failed[0]
-    return Problem(
-        first.status,
-        first.code,
+    combined = Problem(
+        first.kind,
         first.detail,
-        kafka_code=first.kafka_code,
-        retryable=all(failure.retryable for failure in failed),
-        applied="unknown" if any(failure.applied == "unknown" for failure in failed) else "no",
         retry_after_ms=first.retry_after_ms,
         errors=first.errors,
         headers=first.headers,
         **first.extra,
         results=results,
     )
+    combined.retryable = all(failure.retryable for failure in failed)
+    combined.applied = "unknown" if any(failure.applied == "unknown" for failure in failed) else "no"
+    return combined
 
 
 def request_body(model: type[BaseModel], *, example: dict[str, Any], required: bool = True) -> dict[str, Any]:

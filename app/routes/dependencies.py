@@ -18,6 +18,7 @@ from app.http.percent_encoding import wrong_bytes_of_path, wrong_bytes_of_query
 from app.load_jobs.registry import LoadJobs
 from app.media_types import JSON
 from app.paths import API, QUOTAS
+from app.problems import kinds
 from app.problems.problem import Problem
 from app.produce.submit import Producing
 from app.quotas.control import QuotaControl
@@ -137,7 +138,7 @@ async def topic_name(
     reason = topic_name_problem(topic)
     if reason is not None:
         fault = {"pointer": "topic", "code": "invalid_value", "detail": reason}
-        raise Problem(422, "invalid_topic", reason, kafka_code=17, errors=[fault])
+        raise Problem(kinds.INVALID_TOPIC, reason, errors=[fault])
     return topic
 
 
@@ -159,7 +160,7 @@ async def transactional_id(
     reason = transactional_id_problem(transactional_id)
     if reason is not None:
         fault = {"pointer": "transactional_id", "code": "invalid_value", "detail": reason}
-        raise Problem(422, "invalid_request", reason, errors=[fault])
+        raise Problem(kinds.INVALID_REQUEST, reason, errors=[fault])
     return transactional_id
 
 
@@ -181,7 +182,7 @@ async def group_id(
     reason = group_id_problem(group_id)
     if reason is not None:
         fault = {"pointer": "group_id", "code": "invalid_value", "detail": reason}
-        raise Problem(422, "invalid_request", reason, errors=[fault])
+        raise Problem(kinds.INVALID_REQUEST, reason, errors=[fault])
     return group_id
 
 
@@ -206,7 +207,7 @@ async def transactional_id_header(
         return transactional_id.encode("latin-1").decode()
     except UnicodeError:
         fault = {"pointer": "Transactional-Id", "code": "invalid_value", "detail": "it is not UTF-8"}
-        raise Problem(422, "invalid_request", "Transactional-Id: it is not UTF-8", errors=[fault]) from None
+        raise Problem(kinds.INVALID_REQUEST, "Transactional-Id: it is not UTF-8", errors=[fault]) from None
 
 
 TransactionalIdHeader = Annotated[str | None, Depends(transactional_id_header)]
@@ -262,7 +263,7 @@ async def only_utf8(request: Request) -> None:
             }
             for name, byte in wrong[:_FAULTS_SHOWN_MAX]
         ]
-        raise Problem(400, "malformed_request", "{pointer}: {detail}".format_map(faults[0]), errors=faults)
+        raise Problem(kinds.MALFORMED_REQUEST, "{pointer}: {detail}".format_map(faults[0]), errors=faults)
 
 
 async def only_known_parameters(request: Request) -> None:
@@ -291,7 +292,7 @@ async def only_known_parameters(request: Request) -> None:
     if faults:
         first = faults[0]
         detail = f"{first['pointer']}: {first['detail']}"
-        raise Problem(422, "invalid_request", detail, errors=faults[:_FAULTS_SHOWN_MAX])
+        raise Problem(kinds.INVALID_REQUEST, detail, errors=faults[:_FAULTS_SHOWN_MAX])
 
 
 async def no_old_library(request: Request) -> None:
@@ -305,7 +306,7 @@ async def no_old_library(request: Request) -> None:
     """
     # Whitespace around a value is not a part of it (RFC 9110, 5.5).
     if any(name.strip(" \t") == LIBRARY_OF_BEFORE for name in request.headers.getlist("user-agent")):
-        raise Problem(400, "client_too_old", _TOO_OLD)
+        raise Problem(kinds.CLIENT_TOO_OLD, _TOO_OLD)
 
 
 async def within_request_quota(request: Request) -> None:

@@ -16,6 +16,7 @@ from app.engine_local.scheduler import Scheduler
 from app.event_loop.pools import Pools, call_in
 from app.metrics.metrics import Metrics
 from app.metrics.partition_metrics import PartitionCollector
+from app.problems import kinds
 from app.problems.problem import Problem
 from app.quotas.limits import QuotaTable
 from app.quotas.store import QuotaStore
@@ -30,8 +31,6 @@ from storage.manager.log_manager import OWN_DIRECTORY, LogManager
 from storage.recovery.recovery_progress import RecoveryMeter
 
 logger = logging.getLogger(__name__)
-
-STARTING_RETRY_AFTER_MS = 1_000
 
 
 class Service:
@@ -105,15 +104,12 @@ class Service:
     def unready(self, *, with_progress: bool = True) -> Problem:
         """Why the service does not answer now; without its progress for who is not known."""
         if self._stopping:
-            return Problem(503, "shutting_down", "the service is stopping", retryable=True)
+            return Problem(kinds.SHUTTING_DOWN, "the service is stopping")
         progress = self.meter.progress() if with_progress else None
         counted = "the first of them" if progress is None else describe(progress)
         return Problem(
-            503,
-            "starting",
+            kinds.STARTING,
             f"the logs are being opened and recovered: {counted}" if with_progress else "the service is starting",
-            retryable=True,
-            retry_after_ms=STARTING_RETRY_AFTER_MS,
             progress=None if progress is None else progress._asdict(),
         )
 

@@ -17,6 +17,7 @@ from app.engine_local.keyed_log import Change, KeyedLog
 from app.engine_local.partitions.topic_ids import check_topic_id
 from app.engine_local.transactions.logs import Logs
 from app.event_loop.piecewise import pieces
+from app.problems import kinds
 from app.problems.problem import Problem
 from app.start_positions import state
 from app.start_positions.records import TOPIC, group_change, read_table
@@ -175,11 +176,11 @@ class StartPositions:
         if group.count > GROUP_POSITION_COUNT_MAX:
             detail = f"a group has at most {GROUP_POSITION_COUNT_MAX} positions, and this one would have {group.count}"
             fault = {"pointer": "/positions", "code": "invalid_value", "detail": detail}
-            raise Problem(422, "invalid_request", f"/positions: {detail}", errors=[fault])
+            raise Problem(kinds.INVALID_REQUEST, f"/positions: {detail}", errors=[fault])
         count = self._table.position_count + group.count - (0 if before is None else before.count)
         if count > self._limits.count_max:
             detail = f"there would be {count} start positions, and start_position_count_max is {self._limits.count_max}"
-            raise Problem(503, "overloaded", detail, retryable=True, retry_after_ms=_RETRY_AFTER_MS)
+            raise Problem(kinds.OVERLOADED, detail, retry_after_ms=_RETRY_AFTER_MS)
 
     async def delete(self, group_id: str, topic: str | None) -> Positions:
         """Forget where a group starts, in one topic or in all; what was forgotten. Durable: on return.

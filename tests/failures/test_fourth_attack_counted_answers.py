@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.problems import kinds
 from app.problems.problem import Problem
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer, http_client
@@ -62,6 +63,6 @@ def test_answers_that_nobody_takes_are_counted_and_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize(("detail", "shown"), [("é\u2028\x1f'\"", "é\u2028\x1f'\""), ("\ud800", "?")])
 def test_a_problem_with_many_results_says_what_it_said(detail: str, shown: str) -> None:
     """They are written ten times as quickly: 10,000 took 70 ms of the loop."""
-    entry = Problem(404, "none", "there is no topic", kafka_code=3).document("/v1/offsets")
-    many = Problem(404, "none", detail, results=[entry] * 3, retry_after_ms=None)
+    entry = Problem(kinds.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic").document("/v1/offsets")
+    many = Problem(kinds.UNKNOWN_TOPIC_OR_PARTITION, detail, results=[entry] * 3)
     assert httpx.Response(404, content=many.body("/é")).json() == {**many.document("/é"), "detail": shown}

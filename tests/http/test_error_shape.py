@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.main import whole_document
-from app.problems.kinds import documented_problems
+from app.problems import kinds
 from schemas.errors import Problem
 from tests.support.writers import record_batch
 
@@ -29,7 +29,7 @@ IN_TOPICS = [entry for entry in OPERATIONS if "{topic}" in entry[1]]
 IN_TOPICS_THAT_EXIST = [entry for entry in IN_TOPICS if entry[2]["operationId"] != "ensureTopic"]
 WITH_BODIES = [entry for entry in OPERATIONS if "requestBody" in entry[2]]
 METHODS = ("GET", "PUT", "POST", "PATCH", "DELETE")
-KINDS = {(status, code) for status, code, *_ in documented_problems()}
+KINDS = {(kind.status, kind.code) for kind in kinds.ALL}
 
 
 def over(operations: list[tuple[str, str, dict[str, Any]]]) -> pytest.MarkDecorator:

@@ -27,6 +27,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from app.engine_local.partitions.flush_pace import FlushPace
 from app.engine_local.partitions.pending_append import PendingAppend, set_exception, set_result
+from app.problems import kinds
 from app.problems.problem import Problem
 from app.settings import Settings
 from storage.errors import (
@@ -254,10 +255,8 @@ class PartitionWriter:
         full = len(self._mailbox) >= self._limits.count_max
         if full or (self._mailbox and self._mailbox_bytes + size_bytes > self._limits.bytes_max):
             raise Problem(
-                503,
-                "overloaded",
+                kinds.OVERLOADED,
                 f"too much waits to be written to {self._log.name}",
-                retryable=True,
                 retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
             )
 

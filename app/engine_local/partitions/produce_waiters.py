@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from app.engine_local.partitions.purgatory import DelayedOperation, Purgatory, Wake
+from app.problems import kinds
 from app.problems.problem import Problem
 from storage.disk.file_names import PartitionName
 from storage.errors import NotEnoughReplicasAfterAppendError, PartitionFailedError, StorageError
@@ -59,13 +60,7 @@ def timed_out(options: ProduceOptions, result: AppendResult | None) -> Problem:
     """The answer when time is up: with the offset, if it is in the log, where it stays (spec A6)."""
     place: dict[str, Any] = {} if result is None else {"base_offset": int(result.base_offset)}
     return Problem(
-        504,
-        "request_timed_out",
-        f"not acknowledged within {options.timeout_ms} ms; the append goes on",
-        kafka_code=7,
-        retryable=True,
-        applied="unknown",
-        **place,
+        kinds.REQUEST_TIMED_OUT, f"not acknowledged within {options.timeout_ms} ms; the append goes on", **place
     )
 
 
@@ -128,11 +123,8 @@ class DelayedProduce(DelayedOperation):
 
 def _shutting_down(result: AppendResult) -> Problem:
     return Problem(
-        503,
-        "shutting_down",
+        kinds.SHUTTING_DOWN_UNFINISHED,
         "the service stops before all copies have it",
-        retryable=True,
-        applied="unknown",
         base_offset=int(result.base_offset),
     )
 

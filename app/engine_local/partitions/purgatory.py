@@ -23,6 +23,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from app.problems import kinds
 from app.problems.problem import Problem
 
 logger = logging.getLogger(__name__)
@@ -142,10 +143,8 @@ class Purgatory(Generic[Key]):
         watched = tuple(dict.fromkeys(keys))
         if len(self._operations) >= self._count_max or self._watch_count + len(watched) > self._watch_count_max:
             raise Problem(
-                503,
-                "overloaded",
+                kinds.OVERLOADED,
                 f"{len(self._operations)} {self._what} wait already",
-                retryable=True,
                 retry_after_ms=WAITERS_RETRY_AFTER_MS,
             )
         operation._keys, operation._purgatory = watched, self  # noqa: SLF001 - the two classes are one mechanism

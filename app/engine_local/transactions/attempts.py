@@ -19,6 +19,7 @@ from app.engine_local.transactions.markers import MarkerWriter
 from app.engine_local.transactions.sessions import Session
 from app.engine_local.transactions.turns import Turns
 from app.event_loop.piecewise import all_in_turns
+from app.problems import kinds
 from app.problems.problem import Problem
 
 _TIMEOUT_MS = 2**31 - 1
@@ -79,10 +80,8 @@ class Attempts:
         """
         if len(self._table) >= self._limits.id_count_max:
             raise Problem(
-                503,
-                "overloaded",
+                kinds.OVERLOADED,
                 f"there are {len(self._table)} transactional ids; those of jobs go with them",
-                retryable=True,
                 retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
             )
         producer_id = await self._logs.allocate_producer_id()

@@ -26,6 +26,7 @@ from app.engine_local.transactions.pool import ProducerPool, UntilEnded, Wait, i
 from app.engine_local.transactions.sessions import Enlistment, Session
 from app.engine_local.transactions.turns import Turns
 from app.event_loop.piecewise import pieces, smallest
+from app.problems import kinds
 from app.problems.problem import Problem
 from rollway.records import BatchHeader
 from storage.disk.file_names import PartitionName
@@ -256,10 +257,8 @@ class TransactionCoordinator:
         existing = self._table.find(transactional_id)
         if existing is None and len(self._table) >= self._limits.id_count_max:
             raise Problem(
-                503,
-                "overloaded",
+                kinds.OVERLOADED,
                 f"there are {len(self._table)} transactional ids; idle ones are forgotten in time",
-                retryable=True,
                 retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
             )
         if existing is not None and existing.is_ongoing:
@@ -349,7 +348,7 @@ class TransactionCoordinator:
             raise self._too_late(transactional_id, wait_ms) from None
         except EndsLaterError:
             detail = "the transaction is decided; the next start of the service ends it"
-            raise Problem(503, "shutting_down", detail, retryable=True, applied="unknown") from None
+            raise Problem(kinds.SHUTTING_DOWN_UNFINISHED, detail) from None
 
     async def abort(self, transactional_id: str, producer: ProducerIdentity) -> None:
         """Abort, for a caller that does not go on with the producer. Durable: the decision, when this returns; the
@@ -366,12 +365,8 @@ class TransactionCoordinator:
     def _too_late(self, transactional_id: str, wait_ms: int) -> Problem:
         waits = self.waits_of(transactional_id)
         return Problem(
-            504,
-            "request_timed_out",
+            kinds.REQUEST_TIMED_OUT,
             f"the transaction was not ended within {wait_ms} ms; that goes on, and the same request tells how it ended",
-            kafka_code=7,
-            retryable=True,
-            applied="unknown",
             waits_for=[
                 {"topic": name.topic, "partition": name.partition, "reason": waits[name]}
                 for name in sorted(waits)[:_WAITS_SHOWN_MAX]

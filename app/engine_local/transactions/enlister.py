@@ -12,6 +12,7 @@ from app.engine_local.transactions.log.state_log import StateLog
 from app.engine_local.transactions.logs import Logs
 from app.engine_local.transactions.markers import MarkerWriter
 from app.engine_local.transactions.sessions import Enlistment, Session
+from app.problems import kinds
 from app.problems.problem import Problem
 from rollway.records import BatchHeader
 from storage.disk.file_names import PartitionName
@@ -88,8 +89,7 @@ class Enlister:
             enlisted = state.enlist(transaction, producer, fresh, self._logs.now_ms())
             if len(enlisted.partitions) > self._limits.partition_count_max:
                 raise Problem(
-                    422,
-                    "too_many_partitions",
+                    kinds.TOO_MANY_PARTITIONS,
                     f"a transaction writes to at most {self._limits.partition_count_max} partitions",
                 )
             await self._state_log.write(enlisted)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.logs import Logs
 from app.engine_local.transactions.markers import MARKER_BYTES
+from app.problems import kinds
 from app.problems.problem import Problem
 from storage.errors import InvalidTxnStateError
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
@@ -75,8 +76,7 @@ async def abort_hanging(
     owner = _owner(coordinator, log, entry)
     if owner is not None:
         raise Problem(
-            409,
-            "transaction_not_hanging",
+            kinds.TRANSACTION_NOT_HANGING,
             f"the transaction belongs to {owner!r}: abort it there, for all its partitions",
             transactional_id=owner,
         )

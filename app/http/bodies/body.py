@@ -15,6 +15,7 @@ import zstandard
 from starlette.requests import ClientDisconnect, Request
 
 from app.http.bodies.byte_budget import ByteBudget, Hold
+from app.problems import kinds
 from app.problems.problem import Problem
 from app.problems.request_context import give_way
 
@@ -238,8 +239,7 @@ def _decoder_for(request: Request) -> _Decoder | None:
     if len(codings) == 1 and codings[0] in _DECODERS:
         return _DECODERS[codings[0]]()
     raise Problem(
-        415,
-        "unsupported_content_encoding",
+        kinds.UNSUPPORTED_CONTENT_ENCODING,
         f"Content-Encoding may be gzip or zstd, one of them, not {header[:200]}",
         headers={"Accept-Encoding": "gzip, zstd"},
     )
@@ -247,8 +247,8 @@ def _decoder_for(request: Request) -> _Decoder | None:
 
 def _too_large(detail: str) -> Problem:
     # The rest of the body is not read, so the connection cannot be used again.
-    return Problem(413, "request_too_large", detail, headers={"Connection": "close"})
+    return Problem(kinds.REQUEST_TOO_LARGE, detail, headers={"Connection": "close"})
 
 
 def _malformed(detail: str) -> Problem:
-    return Problem(400, "malformed_body", detail)
+    return Problem(kinds.MALFORMED_BODY, detail)

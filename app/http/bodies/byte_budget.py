@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
+from app.problems import kinds
 from app.problems.problem import Problem
 
 _RETRY_AFTER_MS = 1_000
@@ -47,10 +48,8 @@ class ByteBudget:
     def refusal(self, headers: Mapping[str, str] | None = None) -> Problem:
         """What a request is told that finds no room."""
         return Problem(
-            503,
-            "overloaded",
+            kinds.OVERLOADED,
             f"{self._what} hold all the memory they may have, {self.limit_bytes} bytes",
-            retryable=True,
             retry_after_ms=_RETRY_AFTER_MS,
             headers=headers,
         )

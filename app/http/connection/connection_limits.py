@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.protocols.utils import get_remote_addr
 
 from app.http.allowed_hosts import HostRule, rule_of
+from app.problems import kinds
 from app.problems.engine import internal_error
 from app.problems.problem import Problem
 from app.settings import Settings
@@ -87,7 +88,7 @@ def check_framing(http_version: str, headers: list[tuple[bytes, bytes]]) -> int 
         Refusal: 505 another version than 1.0 and 1.1; 400 no or two hosts, or a transfer coding that is not chunked.
     """
     if http_version not in ("1.0", "1.1"):
-        raise Refusal(Problem(505, "http_version_not_supported", "this service speaks HTTP/1.1"))
+        raise Refusal(Problem(kinds.HTTP_VERSION_NOT_SUPPORTED, "this service speaks HTTP/1.1"))
     hosts = codings = 0
     length: int | None = 0
     for name, value in headers:
@@ -99,9 +100,9 @@ def check_framing(http_version: str, headers: list[tuple[bytes, bytes]]) -> int 
             codings += 1
             length = None
             if value.strip().lower() != b"chunked" or http_version == "1.0" or codings > 1:
-                raise Refusal(Problem(400, "malformed_request", "Transfer-Encoding may only be chunked"))
+                raise Refusal(Problem(kinds.MALFORMED_REQUEST, "Transfer-Encoding may only be chunked"))
     if hosts > 1 or (hosts == 0 and http_version == "1.1"):
-        raise Refusal(Problem(400, "malformed_request", "a request has exactly one Host header"))
+        raise Refusal(Problem(kinds.MALFORMED_REQUEST, "a request has exactly one Host header"))
     return length
 
 
@@ -118,24 +119,24 @@ def check_names(rule: HostRule | None, method: bytes, target: bytes, headers: li
 
 def not_http() -> Problem:
     """The 400 for a request line of another protocol."""
-    return Problem(400, "malformed_request", "the bytes are not a valid HTTP/1.1 request")
+    return Problem(kinds.MALFORMED_REQUEST, "the bytes are not a valid HTTP/1.1 request")
 
 
 def headers_too_large(what: str) -> Problem:
     """The 431."""
-    return Problem(431, "request_header_fields_too_large", f"the request line and headers have {what}")
+    return Problem(kinds.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the request line and headers have {what}")
 
 
 def late_head(limits: ConnectionLimits) -> Problem:
     """The 408 for headers that do not come."""
     detail = f"the headers did not arrive within {limits.header_timeout_ms} ms"
-    return Problem(408, "request_timeout", detail, retryable=True)
+    return Problem(kinds.REQUEST_TIMEOUT, detail)
 
 
 def slow_body(limits: ConnectionLimits) -> Problem:
     """The 408 for a body that hardly comes."""
     detail = f"the body arrives at less than {limits.body_bytes_per_second_min} bytes a second"
-    return Problem(408, "request_timeout", detail, retryable=True, applied="unknown")
+    return Problem(kinds.REQUEST_TIMEOUT_OF_BODY, detail)
 
 
 def problem_of(error: Exception) -> Problem:

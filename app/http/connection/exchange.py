@@ -17,7 +17,7 @@ from app.http.connection.hot import HotAnswer, HotCall, HotTier, HotWait, Reques
 from app.http.transfer.file_transfer import FileEndedError, FileTransfer, StalledError
 from app.http.transfer.transfer_turns import TransferTurns
 from app.http.transfer.wire import Wire
-from app.problems import request_context
+from app.problems import kinds, request_context
 from app.problems.engine import internal_error
 from app.problems.problem import Problem
 
@@ -301,14 +301,7 @@ class HotExchange:
 
 
 def _stopping() -> Problem:
-    return Problem(
-        503,
-        "shutting_down",
-        "the service is stopping",
-        retryable=True,
-        applied="unknown",
-        headers={"Connection": "close"},
-    )
+    return Problem(kinds.SHUTTING_DOWN_UNFINISHED, "the service is stopping", headers={"Connection": "close"})
 
 
 def _raise_stopping() -> HotAnswer:

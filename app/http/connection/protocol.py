@@ -45,6 +45,7 @@ from app.http.transfer.send_queue import taken_mark
 from app.http.transfer.transfer_turns import TransferTurns
 from app.http.transfer.wire import Wire
 from app.http.transfer.zero_copy import EXTENSION as ZERO_COPY
+from app.problems import kinds
 from app.problems.problem import Problem
 
 PIPELINED_REQUESTS_MAX = 1_000
@@ -143,7 +144,7 @@ class EdgeProtocol(HttpToolsProtocol):
             self.cut()
             return
         self.peers.turned_away.add(self)
-        self._write_and_close(Problem(503, "overloaded", detail, retryable=True, retry_after_ms=1_000))
+        self._write_and_close(Problem(kinds.OVERLOADED, detail, retry_after_ms=1_000))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.peers.turned_away.discard(self)
@@ -346,7 +347,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._framing_bytes += raw_bytes - body_bytes
         allowed_bytes = 2 * self.limits.header_bytes_max + _FRAMING_BYTES_PER_BODY_BYTE * self._body_bytes
         if self._framing_bytes > allowed_bytes:
-            raise Refusal(Problem(400, "malformed_request", "the body is framed in chunks without an end"))
+            raise Refusal(Problem(kinds.MALFORMED_REQUEST, "the body is framed in chunks without an end"))
 
     def _begin_without_offer(self) -> None:
         """Take a request that offers another protocol as if it did not (RFC 9110, 7.8).
@@ -421,9 +422,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._content_length = check_framing(self.parser.get_http_version(), self.headers)
         check_names(self.limits.hosts, self.parser.get_method(), self.url, self.headers)
         if len(self.pipeline) >= PIPELINED_REQUESTS_MAX:
-            raise Refusal(
-                Problem(503, "overloaded", f"more than {PIPELINED_REQUESTS_MAX} requests wait here", retryable=True)
-            )
+            raise Refusal(Problem(kinds.OVERLOADED, f"more than {PIPELINED_REQUESTS_MAX} requests wait here"))
         self._start_request()
         # Only now: until here a refusal finds no cycle of this request.
         self._stage = Stage.BODY

@@ -16,7 +16,8 @@ from app.http.transfer.send_queue import has_left, taken_mark
 from app.http.transfer.transfer_turns import TransferTurns
 from app.http.transfer.wire import Wire
 from app.http.transfer.zero_copy import EXTENSION
-from app.problems.problem import Applied, Problem, instance_of
+from app.problems import kinds
+from app.problems.problem import Problem, instance_of
 from app.problems.request_context import CLIENT, CONTINUATION, may_change
 
 ENDS_EARLY = "rollway.ends_early"
@@ -105,9 +106,7 @@ class EdgeCycle(RequestResponseCycle):
                 self.connection.cut()
                 self.disconnected = True
             else:
-                await self.send_problem(
-                    Problem(503, "shutting_down", "the service is stopping", retryable=True, applied="unknown")
-                )
+                await self.send_problem(Problem(kinds.SHUTTING_DOWN_UNFINISHED, "the service is stopping"))
         except BaseException as error:  # noqa: BLE001 - raised again where uvicorn looks at how it ended
             failure = error
 
@@ -181,8 +180,9 @@ class EdgeCycle(RequestResponseCycle):
 
     async def send_500_response(self) -> None:
         """What uvicorn sends for an application that failed without an answer."""
-        applied: Applied = "unknown" if may_change(cast("dict[str, Any]", self.scope)) else "no"
-        await self.send_problem(Problem(500, "internal_error", "the service failed", applied=applied))
+        is_write = may_change(cast("dict[str, Any]", self.scope))
+        kind = kinds.INTERNAL_ERROR_OF_WRITE if is_write else kinds.INTERNAL_ERROR
+        await self.send_problem(Problem(kind, "the service failed"))
 
     async def send_problem(self, problem: Problem) -> None:
         """Answer with ``problem`` and close."""

@@ -18,6 +18,7 @@ from app.access.needs import AccessOf, asks, needs, needs_authentication
 from app.access.operations import CLUSTER, Operation, ResourceKind
 from app.openapi.documented_problems import BODY, CHANGE, problems
 from app.paths import ACLS, KEY, KEYS, TOKEN, TOKENS
+from app.problems import kinds
 from app.problems.problem import Problem
 from app.routes.answers import request_body
 from app.routes.dependencies import ServiceOf, json_body
@@ -190,7 +191,7 @@ async def remove_acls(access: AccessOf, control: ControlOf, wanted: Annotated[Ac
     if not wanted.model_dump(exclude_none=True):
         detail = f"give at least one of {', '.join(AclFilter.model_fields)}: without a filter all of them would go"
         fault = {"pointer": "principal", "code": "missing", "detail": detail}
-        raise Problem(422, "invalid_request", detail, errors=[fault])
+        raise Problem(kinds.INVALID_REQUEST, detail, errors=[fault])
     removed = await control.change(functools.partial(control.registry.remove_acls, wanted.takes))
     for acl in removed:
         control.note(access.principal, f"removed acl {_text(acl)}")
@@ -274,7 +275,7 @@ def _require_issuer(access: Access) -> None:
         raise unauthenticated("a token acts for its maker, and authentication is off")
     if access.is_token:
         detail = "a token makes no tokens; use the key that it was made with"
-        raise Problem(403, "cluster_authorization_failed", detail, kafka_code=31)
+        raise Problem(kinds.CLUSTER_AUTHORIZATION_FAILED, detail)
 
 
 def _is_own(access: Access, token: Token) -> bool:
@@ -283,7 +284,7 @@ def _is_own(access: Access, token: Token) -> bool:
 
 
 def _not_found(what: str) -> Problem:
-    return Problem(404, "credential_not_found", f"there is no such {what}")
+    return Problem(kinds.CREDENTIAL_NOT_FOUND, f"there is no such {what}")
 
 
 def _text(acl: Acl) -> str:

@@ -10,6 +10,7 @@ from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
 from app.openapi.documented_problems import BODY, CHANGE, problems
 from app.paths import QUOTAS
+from app.problems import kinds
 from app.problems.problem import Problem
 from app.quotas.control import QuotaControl
 from app.quotas.limits import QuotaEntity, QuotaKind
@@ -32,10 +33,7 @@ def _entity(user: str | None, client_id: str | None) -> QuotaEntity:
     if user is None and client_id is None:
         detail = "give user, client_id or both"
         raise Problem(
-            422,
-            "invalid_request",
-            detail,
-            errors=[{"pointer": "user", "code": "invalid_value", "detail": detail}],
+            kinds.INVALID_REQUEST, detail, errors=[{"pointer": "user", "code": "invalid_value", "detail": detail}]
         )
     return QuotaEntity(user, client_id)
 

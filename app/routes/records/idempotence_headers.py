@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Request
 
 from app.access.needs import AccessOf
+from app.problems import kinds
 from app.problems.problem import Problem
 from app.produce.idempotence import Idempotence, ProducerStamp, RequestKey
 from schemas.base import WholeNumber
@@ -82,7 +83,7 @@ async def idempotence_of(
         missing = [name for name in _NAMES[:3] if name not in names]
         detail = f"{', '.join(missing)} missing: Producer-Id, Producer-Epoch and Base-Sequence belong together"
         faults = [{"pointer": name, "code": "missing", "detail": "this header is missing"} for name in missing]
-        raise Problem(400, "incomplete_producer", detail, errors=faults)
+        raise Problem(kinds.INCOMPLETE_PRODUCER, detail, errors=faults)
     return ProducerStamp(producer_id, producer_epoch, base_sequence)
 
 
@@ -131,7 +132,7 @@ def no_transactional_id(instead: str) -> Callable[[Request], Awaitable[None]]:
 def refused_header(name: str, detail: str, *, code: str = "invalid_header") -> Problem:
     """Return the 422 for a header that is wrong for this request."""
     return Problem(
-        422, "invalid_request", f"{name}: {detail}", errors=[{"pointer": name, "code": code, "detail": detail}]
+        kinds.INVALID_REQUEST, f"{name}: {detail}", errors=[{"pointer": name, "code": code, "detail": detail}]
     )
 
 

@@ -25,15 +25,14 @@ from app.http.transfer.zero_copy import SliceResponse
 from app.media_types import JSON
 from app.openapi.documented_problems import MULTI_FETCH, problems
 from app.paths import FETCH
-from app.problems import request_context
-from app.problems.problem import instance_of
+from app.problems import kinds, request_context
+from app.problems.problem import Problem, instance_of
 from app.quotas.throttling import Client
 from app.record_json.decoding import DecodingLimits
 from app.record_json.work_rooms import TEXT_BYTES_MIN
 from app.routes.answers import HeldResponse, request_body
 from app.routes.dependencies import FetchingOf, WorkOf, no_old_library, within_fetch_quota
 from app.routes.records.partition_fetch import DECODED_BYTES_MAX
-from schemas.errors import problem_example
 from schemas.multi_fetch import MultiFetch, MultiFetchResult
 from schemas.records import Encoding
 
@@ -52,15 +51,9 @@ _SOME_FAILED = {
             "topic": "readings",
             "topic_id": "vbX5CGHpTq2OyL3cZhW1Uw",
             "partition": 7,
-            "error": problem_example(
-                "urn:rollway:problem:unknown_topic_or_partition",
-                404,
-                "unknown_topic_or_partition",
-                "Unknown topic or partition",
-                "topic 'readings' has partitions 0 to 0, not 7",
-                kafka_code=3,
-                instance=FETCH,
-            ),
+            "error": Problem(
+                kinds.UNKNOWN_TOPIC_OR_PARTITION, "topic 'readings' has partitions 0 to 0, not 7"
+            ).document(FETCH),
             **dict.fromkeys(("log_start_offset", "high_watermark", "last_stable_offset"), -1),
             **dict.fromkeys(("log_end_offset", "next_offset"), -1),
             "records": [],

@@ -29,7 +29,7 @@ from app.http.methods import sends_body
 from app.http.transfer.zero_copy import SliceResponse
 from app.media_types import JSON, MESSAGE_SET, NDJSON, OCTETS, RECORD_BATCHES
 from app.openapi.document import UNDOCUMENTED
-from app.problems import request_context
+from app.problems import kinds, request_context
 from app.problems.problem import Problem
 from app.quotas.throttling import Client
 from app.record_json.decoding import DecodingLimits
@@ -175,7 +175,7 @@ class FetchParameters(BaseModel):
         if len(starts) != 1:
             detail = "give exactly one of offset, timestamp and tail"
             fault = {"pointer": starts[-1] if starts else "offset", "code": "invalid_value", "detail": detail}
-            raise Problem(422, "invalid_request", detail, errors=[fault])
+            raise Problem(kinds.INVALID_REQUEST, detail, errors=[fault])
         return FetchRequest(
             offset=self.offset,
             timestamp=self.timestamp,
@@ -236,7 +236,7 @@ class AnyFetchParameters(TextFetchParameters):
             faults = [
                 {"pointer": name, "code": "invalid_value", "detail": f"is for {MESSAGE_SET} only"} for name in given
             ]
-            raise Problem(422, "invalid_request", f"{given[0]} is for {MESSAGE_SET} only", errors=faults)
+            raise Problem(kinds.INVALID_REQUEST, f"{given[0]} is for {MESSAGE_SET} only", errors=faults)
         return AnswerForm(media_type, self.encoding, 1 if self.magic is None else self.magic, self.hard_limit)
 
 

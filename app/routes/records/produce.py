@@ -17,13 +17,12 @@ from app.media_types import JSON
 from app.openapi.documented_problems import PRODUCE, TRANSACTION, problems
 from app.openapi.documented_records import REPLAYED
 from app.paths import PRODUCE as PRODUCE_PATH
-from app.problems import request_context
+from app.problems import kinds, request_context
 from app.problems.problem import Problem, instance_of
 from app.produce.idempotence import replay_headers
 from app.produce.keyed_parts import keyed_parts
 from app.produce.produce_body import ProduceRequest
 from app.produce.produce_dispatch import (
-    TRANSACTION_ABORTED,
     PartOutcome,
     PartsProduceDocument,
     parse_request,
@@ -81,7 +80,7 @@ _BODY: dict[str, Any] = {
     responses={
         200: {"description": "Every part of the request was appended.", "headers": REPLAYED},
         207: {"model": PartsProduceResult, "description": "Some parts failed; each part has a result or an error."},
-        **problems(*PRODUCE, *TRANSACTION, TRANSACTION_ABORTED),
+        **problems(*PRODUCE, *TRANSACTION, "transaction_aborted"),
     },
     openapi_extra=_BODY,
     dependencies=[
@@ -131,7 +130,7 @@ async def produce(
     failures = [outcome.problem for outcome in outcomes]
     if not is_committed:
         # Refusals come before the parts that failed because of them.
-        failures.sort(key=lambda problem: problem is not None and problem.code == TRANSACTION_ABORTED)
+        failures.sort(key=lambda problem: problem is not None and problem.kind is kinds.TRANSACTION_ABORTED)
     if outcomes and None not in failures:
         raise combined_problem(failures, [msgspec.to_builtins(outcome.document(instance)) for outcome in outcomes])
     document = PartsProduceDocument(
@@ -161,4 +160,4 @@ def _check_atomic(parts: ProduceRequest, options: ProduceOptions) -> None:
         detail = "the request has a producer; its own transaction is the atomic one then"
     if detail is not None:
         fault = {"pointer": "atomic", "code": "invalid_value", "detail": detail}
-        raise Problem(422, "invalid_request", f"atomic: {detail}", errors=[fault])
+        raise Problem(kinds.INVALID_REQUEST, f"atomic: {detail}", errors=[fault])

@@ -18,7 +18,7 @@ from app.http.value_range import requested_range
 from app.media_types import JSON
 from app.openapi.documented_problems import READ, problems
 from app.paths import RECORD, RECORD_VALUE
-from app.problems import request_context
+from app.problems import kinds, request_context
 from app.problems.problem import Problem
 from app.quotas.limits import QuotaKind
 from app.quotas.throttling import Client
@@ -227,4 +227,4 @@ def _charge(request: Request, fetching: Fetching, form: str, size_bytes: int) ->
 
 
 def _no_record(offset: int) -> Problem:
-    return Problem(404, "record_not_found", f"the log has no record at offset {offset}")
+    return Problem(kinds.RECORD_NOT_FOUND, f"the log has no record at offset {offset}")

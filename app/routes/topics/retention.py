@@ -12,6 +12,7 @@ from app.access.operations import Operation, ResourceKind
 from app.http.bodies.body import read_body
 from app.openapi.documented_problems import CONTROL, NAMED, problems
 from app.paths import DELETE_RECORDS, RETENTION, RETENTION_PLAN, RETENTION_RUN
+from app.problems import kinds
 from app.problems.problem import Problem
 from app.routes.answers import json_answer, policy_of, request_body
 from app.routes.dependencies import EngineOf, FetchingOf, LogOf, TopicName, json_body
@@ -93,7 +94,7 @@ async def run_retention(request: Request, topic: TopicName, engine: EngineOf) ->
     if await read_body(request, limit_bytes=_NO_BODY_BYTES_MAX):
         detail = "this request takes no body; retention/plan says what a run would delete"
         fault = {"pointer": "", "code": "invalid_value", "detail": detail}
-        raise Problem(422, "invalid_request", detail, errors=[fault])
+        raise Problem(kinds.INVALID_REQUEST, detail, errors=[fault])
     deleted = await engine.topics.run_retention(engine.topic(topic).partitions)
     return RetentionRun(
         deleted=[

@@ -13,6 +13,7 @@ from app.engine_local.transactions.log.state import ProducerIdentity
 from app.openapi.documented_problems import TRANSACTION, problems
 from app.paths import ABORT, COMMIT, TRANSACTIONS
 from app.paths import TRANSACTION as TRANSACTION_PATH
+from app.problems import kinds
 from app.problems.problem import Problem
 from app.routes.answers import request_body
 from app.routes.dependencies import EngineOf, TransactionalIdInPath, json_body
@@ -139,5 +140,5 @@ async def get_transaction(transactional_id: TransactionalIdInPath, engine: Engin
     found = engine.transactions.find(transactional_id)
     if found is None:
         detail = f"there is no transactional id {transactional_id!r}"
-        raise Problem(404, "transactional_id_not_found", detail, kafka_code=105)
+        raise Problem(kinds.TRANSACTIONAL_ID_NOT_FOUND, detail)
     return describe_transaction(found, engine.transactions.waits_of(transactional_id))

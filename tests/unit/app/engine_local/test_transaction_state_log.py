@@ -10,6 +10,7 @@ from app.engine_local import keyed_log
 from app.engine_local.partitions.partition_writer import MailboxLimits
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.log import state_log
+from app.problems import kinds
 from app.problems.problem import Problem
 from storage.errors import (
     DiskFullError,
@@ -88,7 +89,7 @@ def test_a_state_log_that_could_not_be_shortened_holds_up_no_id(monkeypatch):
     async def scenario(made: Stand) -> None:
         producer = await producer_on(made)
         state_log_of = made.engine.transactions._state_log._log
-        append, failures = state_log_of._append, [DiskFullError("full"), Problem(503, "overloaded", "full")]
+        append, failures = state_log_of._append, [DiskFullError("full"), Problem(kinds.OVERLOADED, "full")]
 
         def fail_first(*arguments: object) -> object:
             if failures:
