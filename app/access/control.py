@@ -15,8 +15,7 @@ from app.access.authentication import Authenticator
 from app.access.failures import FailureLimit
 from app.access.jwt_verifier import JwtVerifier
 from app.access.registry import AccessChangeError, AccessRegistry
-from app.problems import kinds
-from app.problems.problem import Problem, json_pointer
+from app.problems.problem import invalid_value, json_pointer
 from app.settings import Settings
 from storage.disk.clock import Clock
 from storage.disk.file_system import NotDurableError
@@ -78,8 +77,7 @@ class AccessControl:
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._pool, call)
             except AccessChangeError as error:
-                fault = {"pointer": json_pointer(error.place), "code": "invalid_value", "detail": str(error)}
-                raise Problem(kinds.INVALID_REQUEST, str(error), errors=[fault]) from None
+                raise invalid_value(json_pointer(error.place), str(error)) from None
             except NotDurableError as error:
                 raise outcome_unknown("the change is in force, but not durable", error) from error
             except OSError as error:

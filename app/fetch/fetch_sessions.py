@@ -18,7 +18,7 @@ from app.fetch.multi_fetch_body import FetchPartition, MultiFetchRequest, Partit
 from app.fetch.partition_reads import PartitionAnswer
 from app.problems import kinds
 from app.problems.kind import Kind
-from app.problems.problem import Problem
+from app.problems.problem import Problem, invalid_value
 from schemas.multi_fetch import INT_MAX, PARTITIONS_MAX
 
 NO_SESSION = 0
@@ -155,8 +155,7 @@ class FetchSessions:
         added = sum(1 for asked in request.partitions if asked.key not in session.partitions)
         if before + added > PARTITIONS_MAX:
             detail = f"a session has at most {PARTITIONS_MAX} partitions"
-            fault = {"pointer": "/partitions", "code": "invalid_value", "detail": detail}
-            raise Problem(kinds.INVALID_REQUEST, detail, errors=[fault])
+            raise invalid_value("/partitions", detail)
         if self.partition_count + added > self._partition_count_max:
             raise Problem(kinds.OVERLOADED, "the fetch sessions have all the partitions they may have")
         for asked in request.partitions:

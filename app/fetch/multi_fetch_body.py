@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from app.record_json.strict_json import Fault, decode, invalid, refuse_duplicates
+from app.problems.problem import Fault, invalid
+from app.record_json.strict_json import decode, refuse_duplicates
 from app.record_json.translate import Encoding
 from schemas.base import LONG_MAX
 from schemas.multi_fetch import (

@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple
 from app.engine_local.partitions.topic_ids import check_topic_id
 from app.fetch.fetching import Fetching
 from app.fetch.offset_lookup import refuse_behind_epoch
-from app.problems import kinds
-from app.problems.problem import Problem
+from app.problems.problem import invalid_value
 from schemas.splits import SPLIT_COUNT_MAX, SplitBounds, SplitPartition, SplitRange, SplitRequest, TopicSplits
 from storage.log.log_snapshot import Isolation, LogSnapshot
 from storage.log.partition_log import PartitionLog
@@ -87,8 +86,7 @@ def _split(fetching: Fetching, wanted: Sequence[_Wanted], request: SplitRequest,
             cut = each.found.split(max(1, count), request.max_records_per_split, count_max=count_max - len(splits))
         except TooManySplitsError:
             detail = f"max_records_per_split: there would be more than {count_max} splits"
-            fault = {"pointer": "/max_records_per_split", "code": "invalid_value", "detail": detail}
-            raise Problem(kinds.INVALID_REQUEST, detail, errors=[fault]) from None
+            raise invalid_value("/max_records_per_split", detail) from None
         splits += [
             SplitRange.model_construct(
                 partition=number, start_offset=split.start, end_offset=split.end, size_bytes=split.size_bytes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from app.load_jobs.progress import Attempt
 from app.load_jobs.state import LoadJob
 from app.problems import kinds
-from app.problems.problem import Problem
+from app.problems.problem import Fault, Problem, invalid
 
 _RETRY_AFTER_MS = 1_000
 _NAMED_MAX = 5
@@ -114,5 +114,4 @@ def check_one_of_each_task(winners: Sequence[Attempt]) -> None:
 
 
 def _invalid(pointer: str, detail: str) -> Problem:
-    fault = {"pointer": pointer, "code": "invalid_value", "detail": detail}
-    return Problem(kinds.INVALID_REQUEST, f"{pointer}: {detail}", errors=[fault])
+    return invalid([Fault(pointer, "invalid_value", detail)])

@@ -12,7 +12,7 @@ from typing import Any
 
 from app.problems import kinds, request_context
 from app.problems.kind import Kind
-from app.problems.problem import ERRORS_MAX, Problem, json_pointer
+from app.problems.problem import ERRORS_MAX, Fault, Problem, json_pointer
 from rollway.records import errors as format_errors
 from rollway.records.errors import RecordFormatError
 from storage import errors as storage_errors
@@ -50,7 +50,7 @@ def record_problem(
     A client that sent records has no batch at a byte: the first fault is what it reads first.
     """
     problem = problem_for(error)
-    problem.errors = _record_faults(record_errors, problem.code, pointer)
+    problem.errors = [fault._asdict() for fault in _record_faults(record_errors, problem.code, pointer)]
     if problem.errors:
         problem.detail = "{pointer}: {detail}".format_map(problem.errors[0])
     return problem
@@ -98,10 +98,7 @@ def _expected_offset_mismatch(error: storage_errors.ExpectedOffsetMismatchError)
 
 def _invalid_config(error: storage_errors.InvalidConfigError) -> Problem:
     kind = kinds.INVALID_CONFIG
-    faults = [
-        {"pointer": json_pointer(("config", name)), "code": kind.code, "detail": reason}
-        for name, reason in error.problems[:ERRORS_MAX]
-    ]
+    faults = [Fault(json_pointer(("config", name)), kind.code, reason) for name, reason in error.problems[:ERRORS_MAX]]
     return Problem(kind, str(error), errors=faults)
 
 
@@ -110,8 +107,7 @@ def _in_field(kind: Kind, error: storage_errors.InvalidTopicError | storage_erro
 
 
 def _at_member(kind: Kind, name: str, error: Exception) -> Problem:
-    fault = {"pointer": json_pointer((name,)), "code": kind.code, "detail": str(error)}
-    return Problem(kind, str(error), errors=[fault])
+    return Problem(kind, str(error), errors=[Fault(json_pointer((name,)), kind.code, str(error))])
 
 
 def _with_records(kind: Kind, error: storage_errors.InvalidRecordError | format_errors.BrokenRecordError) -> Problem:
@@ -120,9 +116,8 @@ def _with_records(kind: Kind, error: storage_errors.InvalidRecordError | format_
 
 def _record_faults(
     record_errors: Iterable[tuple[int, str]], code: str, pointer: Callable[[int], str] = "/records/{}".format
-) -> list[dict[str, Any]]:
-    listed = list(record_errors)[:ERRORS_MAX]
-    return [{"pointer": pointer(index), "code": code, "detail": message} for index, message in listed]
+) -> list[Fault]:
+    return [Fault(pointer(index), code, message) for index, message in list(record_errors)[:ERRORS_MAX]]
 
 
 def _shutting_down(error: storage_errors.ShuttingDownError) -> Problem:

@@ -18,7 +18,7 @@ from app.problems import kinds
 from app.problems.engine import problem_for
 from app.problems.fault_words import model_words
 from app.problems.kind import Kind
-from app.problems.problem import ERRORS_MAX, Problem, instance_of, json_pointer
+from app.problems.problem import ERRORS_MAX, Fault, Problem, instance_of, invalid, json_pointer
 from rollway.records.errors import RecordFormatError
 from storage.errors import StorageError, let_go_of_frames
 
@@ -82,16 +82,9 @@ def validation_problem(error: RequestValidationError) -> Problem:
     for fault in found:
         if fault["type"] == "json_invalid":
             return Problem(kinds.MALFORMED_BODY, "the body is no JSON")
-    faults = [
-        {
-            "pointer": _pointer(fault["loc"]),
-            "code": _fault_code(fault["type"]),
-            "detail": model_words(fault),
-        }
-        for fault in found[:ERRORS_MAX]
-    ]
-    first = faults[0]
-    return Problem(kinds.INVALID_REQUEST, f"{first['pointer'] or 'the body'}: {first['detail']}", errors=faults)
+    return invalid(
+        Fault(_pointer(fault["loc"]), _fault_code(fault["type"]), model_words(fault)) for fault in found[:ERRORS_MAX]
+    )
 
 
 def _fault_code(kind: str) -> str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Scope
 
+from app.problems import kinds
 from app.problems.kind import Applied, Kind
 
 MEDIA_TYPE = "application/problem+json"
@@ -21,11 +22,27 @@ ERRORS_MAX = 100
 """A document lists at most this many single faults."""
 
 
+class Fault(NamedTuple):
+    """One fault of a request: its place, a stable name, a sentence.
+
+    The place is a JSON pointer into the body, or the name of a parameter or a header. Example: ``Fault("acks",
+    "invalid_value", "must be 0, 1 or all")``.
+    """
+
+    pointer: str
+    code: str
+    detail: str
+
+    def below(self, prefix: str) -> Fault:
+        """Return the same fault in a document that holds this one at ``prefix``."""
+        return self._replace(pointer=prefix + self.pointer)
+
+
 class Problem(Exception):  # noqa: N818 - the name of the document it becomes
     """An error that becomes an answer. Raise it anywhere below a route.
 
-    ``errors`` are single faults, each a mapping with pointer, code and detail; ``headers`` go out beside the
-    document; ``extra`` are members of this kind of problem, such as ``log_end_offset``.
+    ``errors`` are single faults of the request; ``headers`` go out beside the document; ``extra`` are members of this
+    kind of problem, such as ``log_end_offset``.
 
     Example: ``Problem(kinds.JOB_NOT_FOUND, "there is no load job 'a'")`` is answered with status 404.
     """
@@ -36,7 +53,7 @@ class Problem(Exception):  # noqa: N818 - the name of the document it becomes
         detail: str,
         *,
         retry_after_ms: int | None = None,
-        errors: Iterable[Mapping[str, Any]] = (),
+        errors: Iterable[Fault] = (),
         headers: Mapping[str, str] | None = None,
         **extra: Any,
     ) -> None:
@@ -48,7 +65,7 @@ class Problem(Exception):  # noqa: N818 - the name of the document it becomes
         self.applied: Applied = kind.applied
         """As the kind says; differs where the problem stands for several, or if the request has changed something."""
         self.retry_after_ms = kind.retry_after_ms if retry_after_ms is None else retry_after_ms
-        self.errors = [dict(error) for error in errors]
+        self.errors: list[dict[str, Any]] = [fault._asdict() for fault in errors]
         self.headers = dict(headers or {})
         self.extra = extra
 
@@ -104,6 +121,22 @@ class Problem(Exception):  # noqa: N818 - the name of the document it becomes
     def response(self, instance: str) -> Response:
         """Return the answer."""
         return Response(self.body(instance), self.status, self.all_headers())
+
+
+def invalid(faults: Iterable[Fault], detail: str | None = None, *, kind: Kind = kinds.INVALID_REQUEST) -> Problem:
+    """Return the answer to a request with these faults, of which there is one at least: 422, unless ``kind`` differs.
+
+    Without ``detail`` it says the first fault and its place, as in "/positions: a group has at most 1000 positions".
+    """
+    listed = list(faults)[:ERRORS_MAX]
+    if detail is None:
+        detail = f"{listed[0].pointer or 'the body'}: {listed[0].detail}"
+    return Problem(kind, detail, errors=listed)
+
+
+def invalid_value(pointer: str, detail: str, kind: Kind = kinds.INVALID_REQUEST) -> Problem:
+    """Return the answer to one wrong value at ``pointer``; ``detail`` names it, and is the whole sentence."""
+    return invalid([Fault(pointer, "invalid_value", detail)], detail, kind=kind)
 
 
 def instance_of(scope: Scope) -> str:

@@ -12,7 +12,7 @@ from app.engine_local.transactions.duplicates import merged
 from app.engine_local.transactions.log.state import ProducerIdentity
 from app.engine_local.transactions.sessions import Enlistment
 from app.problems import kinds, request_context
-from app.problems.problem import Problem
+from app.problems.problem import Problem, invalid_value
 from app.produce.submit import Producing
 from app.quotas.throttling import Client
 from rollway.records import BatchHeader
@@ -53,8 +53,7 @@ def refuse_unacknowledged(options: ProduceOptions) -> None:
     """
     if options.acks == "0":
         detail = "records of a transaction need acks=1 or all: with 0 one that failed would not stop the commit"
-        fault = {"pointer": "acks", "code": "invalid_value", "detail": detail}
-        raise Problem(kinds.INVALID_REQUIRED_ACKS, detail, errors=[fault])
+        raise invalid_value("acks", detail, kinds.INVALID_REQUIRED_ACKS)
 
 
 class PartitionAppend(NamedTuple):

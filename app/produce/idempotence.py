@@ -17,7 +17,7 @@ from app.event_loop.piecewise import all_in_turns
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.problems import kinds
 from app.problems.engine import problem_for
-from app.problems.problem import Problem
+from app.problems.problem import Fault, Problem, invalid
 from app.produce.partitioning import StickyPartitioner
 from app.produce.producing import (
     ProduceOutcome,
@@ -145,8 +145,7 @@ async def stamp_keyed(producing: Producing, stamp: ProducerStamp, batches: Seque
     """
     if any(batch.header.producer_id >= 0 for batch in batches):
         detail = "the record batches carry a producer id, and so their own protection; send them without a key"
-        fault = {"pointer": "Idempotency-Key", "code": "unsupported_header", "detail": detail}
-        raise Problem(kinds.INVALID_REQUEST, f"Idempotency-Key: {detail}", errors=[fault])
+        raise invalid([Fault("Idempotency-Key", "unsupported_header", detail)])
     await stamp_batches(producing, stamp, batches)
 
 

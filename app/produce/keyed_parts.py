@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
-from app.problems import kinds
-from app.problems.problem import Problem
+from app.problems.problem import Fault, invalid
 from app.produce.idempotence import EPOCH_COUNT, ProducerStamp, RequestKey, key_reused, mark_times, stamp_keyed
 from app.produce.produce_body import PartRequest, ProduceRequest
 from app.produce.stored_records import holds_same_records
@@ -81,8 +80,7 @@ async def keyed_parts(producing: Producing, key: RequestKey, request: ProduceReq
     """
     if request.transactional_id is not None or any(part.stamp is not None for part in request.parts):
         detail = "the request has a producer, whose sequences make it safe to send again; leave one of the two out"
-        fault = {"pointer": "Idempotency-Key", "code": "unsupported_header", "detail": detail}
-        raise Problem(kinds.INVALID_REQUEST, f"Idempotency-Key: {detail}", errors=[fault])
+        raise invalid([Fault("Idempotency-Key", "unsupported_header", detail)])
     now_ms = producing.engine.now_ms()
     timed = [None if part.records is None else mark_times(part.records, now_ms) for part in request.parts]
 

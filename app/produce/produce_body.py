@@ -11,8 +11,9 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from app.problems.problem import Fault, invalid
 from app.produce.idempotence import ProducerStamp
-from app.record_json.strict_json import Fault, check, decode, invalid, refuse_duplicates
+from app.record_json.strict_json import check, decode, refuse_duplicates
 from app.record_json.translate import EncodedRecord, Encoding, JsonRecord, ParsedRecords, TextRecord, parsed_records
 from schemas.names import PARTITION_MAX
 from schemas.produce import TOPIC_TEXT_LENGTH_MAX

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from app.record_json.strict_json import Fault
+from app.problems.problem import Fault
 from rollway.records.columns import name_from_bytes
 from schemas.records import Encoding
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from app.problems import kinds
 from app.problems.fault_words import coder_words, model_words, unknown_field
-from app.problems.problem import Problem
+from app.problems.problem import ERRORS_MAX, Fault, Problem, invalid
 from app.record_json.text_encodings import foreign_encoding
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -28,7 +28,6 @@ _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 # Measured: smaller bodies are read quicker without numpy.
 _ARRAYS_MIN = 4096
-_FAULTS_SHOWN_MAX = 100
 # As many take some 20 ms.
 _REWRITTEN_BYTES_MAX = 128 * 1024
 _FRACTION = re.compile(rb"[0-9](?:\.0|[eE])")
@@ -38,33 +37,10 @@ _SEARCHED_BYTES_MAX = 8 * 1024 * 1024
 _NAME_SHOWN_MAX = 100
 
 
-class Fault(NamedTuple):
-    """One thing wrong with a document: a JSON pointer, a stable name, a sentence."""
-
-    pointer: str
-    code: str
-    detail: str
-
-    def below(self, prefix: str) -> Fault:
-        """The same fault in a document that holds this one at ``prefix``."""
-        return self._replace(pointer=prefix + self.pointer)
-
-
 def malformed(detail: str, pointer: str = "") -> Problem:
     """The 400 for a body that is no JSON at all, or has no JSON at ``pointer``: in a line of NDJSON."""
-    errors = [{"pointer": pointer, "code": "malformed_body", "detail": detail}] if pointer else []
+    errors = [Fault(pointer, "malformed_body", detail)] if pointer else []
     return Problem(kinds.MALFORMED_BODY, f"{pointer}: {detail}" if pointer else detail, errors=errors)
-
-
-def invalid(faults: Iterable[Fault]) -> Problem:
-    """The 422 for a body that is JSON, but not what it has to be."""
-    listed = list(faults)[:_FAULTS_SHOWN_MAX]
-    first = listed[0]
-    return Problem(
-        kinds.INVALID_REQUEST,
-        f"{first.pointer or 'the body'}: {first.detail}",
-        errors=[fault._asdict() for fault in listed],
-    )
 
 
 def decode(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray, *, takes_whole_floats: bool = False) -> Any:
@@ -189,7 +165,7 @@ def faults_of_model(error: ValidationError, model: type[BaseModel]) -> list[Faul
     if (count := error.error_count()) > _FAULTS_READ_MAX:
         return [Fault("", "invalid_value", f"{count} faults are too many to list; send fewer entries at a time")]
     faults = []
-    for found in error.errors(include_url=False, include_input=False)[:_FAULTS_SHOWN_MAX]:
+    for found in error.errors(include_url=False, include_input=False)[:ERRORS_MAX]:
         code = _PYDANTIC_CODES.get(
             found["type"], "invalid_type" if found["type"].endswith("_type") else "invalid_value"
         )

@@ -18,14 +18,13 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
+from app.problems.problem import Fault, invalid
 from app.record_json.json_values import UNCOUNTED_BYTES, VALUES_MAX, count_values
 from app.record_json.record_members import PairError, contents, header_row, pair_faults
 from app.record_json.strict_json import (
-    Fault,
     check,
     decode,
     fault_of,
-    invalid,
     malformed,
     quote_count,
     reason_of,

@@ -131,11 +131,11 @@ def combined_problem(failures: Sequence[Problem | None], results: object) -> Pro
         first.kind,
         first.detail,
         retry_after_ms=first.retry_after_ms,
-        errors=first.errors,
         headers=first.headers,
         **first.extra,
         results=results,
     )
+    combined.errors = first.errors
     combined.retryable = all(failure.retryable for failure in failed)
     combined.applied = "unknown" if any(failure.applied == "unknown" for failure in failed) else "no"
     return combined

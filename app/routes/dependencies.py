@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Path, Query, Request
@@ -19,7 +19,8 @@ from app.load_jobs.registry import LoadJobs
 from app.media_types import JSON
 from app.paths import API, QUOTAS
 from app.problems import kinds
-from app.problems.problem import Problem
+from app.problems.kind import Kind
+from app.problems.problem import ERRORS_MAX, Fault, Problem, invalid, invalid_value
 from app.produce.submit import Producing
 from app.quotas.control import QuotaControl
 from app.quotas.limits import QuotaKind
@@ -60,7 +61,6 @@ _TOO_OLD = (
     "value, and bytes in key_base64 and value_base64; install the rollway package that comes with the service"
 )
 _NAME_SHOWN_MAX = 100
-_FAULTS_SHOWN_MAX = 100
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -137,8 +137,7 @@ async def topic_name(
     """
     reason = topic_name_problem(topic)
     if reason is not None:
-        fault = {"pointer": "topic", "code": "invalid_value", "detail": reason}
-        raise Problem(kinds.INVALID_TOPIC, reason, errors=[fault])
+        raise invalid_value("topic", reason, kinds.INVALID_TOPIC)
     return topic
 
 
@@ -159,8 +158,7 @@ async def transactional_id(
     """
     reason = transactional_id_problem(transactional_id)
     if reason is not None:
-        fault = {"pointer": "transactional_id", "code": "invalid_value", "detail": reason}
-        raise Problem(kinds.INVALID_REQUEST, reason, errors=[fault])
+        raise invalid_value("transactional_id", reason)
     return transactional_id
 
 
@@ -181,8 +179,7 @@ async def group_id(
     """
     reason = group_id_problem(group_id)
     if reason is not None:
-        fault = {"pointer": "group_id", "code": "invalid_value", "detail": reason}
-        raise Problem(kinds.INVALID_REQUEST, reason, errors=[fault])
+        raise invalid_value("group_id", reason)
     return group_id
 
 
@@ -206,8 +203,7 @@ async def transactional_id_header(
     try:
         return transactional_id.encode("latin-1").decode()
     except UnicodeError:
-        fault = {"pointer": "Transactional-Id", "code": "invalid_value", "detail": "it is not UTF-8"}
-        raise Problem(kinds.INVALID_REQUEST, "Transactional-Id: it is not UTF-8", errors=[fault]) from None
+        raise invalid([Fault("Transactional-Id", "invalid_value", "it is not UTF-8")]) from None
 
 
 TransactionalIdHeader = Annotated[str | None, Depends(transactional_id_header)]
@@ -256,14 +252,14 @@ async def only_utf8(request: Request) -> None:
     ]
     if wrong:
         faults = [
-            {
-                "pointer": name,
-                "code": "invalid_value",
-                "detail": f"the byte %{byte:02X} is not UTF-8; percent-encode the text's UTF-8, %C3%A9 for \u00e9",
-            }
-            for name, byte in wrong[:_FAULTS_SHOWN_MAX]
+            Fault(
+                name,
+                "invalid_value",
+                f"the byte %{byte:02X} is not UTF-8; percent-encode the text's UTF-8, %C3%A9 for \u00e9",
+            )
+            for name, byte in wrong
         ]
-        raise Problem(kinds.MALFORMED_REQUEST, "{pointer}: {detail}".format_map(faults[0]), errors=faults)
+        raise _refused(faults, kinds.MALFORMED_REQUEST)
 
 
 async def only_known_parameters(request: Request) -> None:
@@ -282,17 +278,20 @@ async def only_known_parameters(request: Request) -> None:
     if known is None:
         known = _known_parameters[route.endpoint] = _parameters_of(route)
     faults = []
-    for name in list(dict.fromkeys(names))[:_FAULTS_SHOWN_MAX]:
+    for name in list(dict.fromkeys(names))[:ERRORS_MAX]:
         pointer = name[:_NAME_SHOWN_MAX]
         if name not in known:
             detail = f"unknown parameter; {nearest_or_all(name, known)}"
-            faults.append({"pointer": pointer, "code": "unknown_parameter", "detail": detail})
+            faults.append(Fault(pointer, "unknown_parameter", detail))
         if names.count(name) > 1:
-            faults.append({"pointer": pointer, "code": "duplicate_parameter", "detail": "this parameter occurs twice"})
+            faults.append(Fault(pointer, "duplicate_parameter", "this parameter occurs twice"))
     if faults:
-        first = faults[0]
-        detail = f"{first['pointer']}: {first['detail']}"
-        raise Problem(kinds.INVALID_REQUEST, detail, errors=faults[:_FAULTS_SHOWN_MAX])
+        raise _refused(faults)
+
+
+def _refused(faults: Sequence[Fault], kind: Kind = kinds.INVALID_REQUEST) -> Problem:
+    # The name of a parameter may be empty, which is not the body.
+    return invalid(faults, f"{faults[0].pointer}: {faults[0].detail}", kind=kind)
 
 
 async def no_old_library(request: Request) -> None:

@@ -18,7 +18,7 @@ from app.engine_local.partitions.topic_ids import check_topic_id
 from app.engine_local.transactions.logs import Logs
 from app.event_loop.piecewise import pieces
 from app.problems import kinds
-from app.problems.problem import Problem
+from app.problems.problem import Fault, Problem, invalid
 from app.start_positions import state
 from app.start_positions.records import TOPIC, group_change, read_table
 from app.start_positions.state import PinnedGroup, Positions, PositionTable
@@ -175,8 +175,7 @@ class StartPositions:
     def _check_limits(self, group: PinnedGroup, before: PinnedGroup | None) -> None:
         if group.count > GROUP_POSITION_COUNT_MAX:
             detail = f"a group has at most {GROUP_POSITION_COUNT_MAX} positions, and this one would have {group.count}"
-            fault = {"pointer": "/positions", "code": "invalid_value", "detail": detail}
-            raise Problem(kinds.INVALID_REQUEST, f"/positions: {detail}", errors=[fault])
+            raise invalid([Fault("/positions", "invalid_value", detail)])
         count = self._table.position_count + group.count - (0 if before is None else before.count)
         if count > self._limits.count_max:
             detail = f"there would be {count} start positions, and start_position_count_max is {self._limits.count_max}"

@@ -78,6 +78,13 @@ def test_an_unknown_parameter_is_422(client: httpx.Client, method: str, path: st
     assert (problem.status, problem.errors[0].pointer) == (422, "surprise")
 
 
+def test_a_parameter_without_a_name_is_not_told_as_the_body(client: httpx.Client) -> None:
+    for query, kind in (("=1", (422, "invalid_request")), ("=%FF", (400, "malformed_request"))):
+        problem = check_shape(client.get(f"/v1/topics?{query}"))
+        assert (problem.status, problem.code, problem.errors[0].pointer) == (*kind, "")
+        assert problem.detail == f": {problem.errors[0].detail}"
+
+
 @over(IN_TOPICS_THAT_EXIST)
 def test_an_unknown_topic_or_partition_is_404(
     client: httpx.Client, topic: str, method: str, path: str, operation: dict[str, Any]

@@ -19,7 +19,7 @@ from app.access.operations import CLUSTER, Operation, ResourceKind
 from app.openapi.documented_problems import BODY, CHANGE, problems
 from app.paths import ACLS, KEY, KEYS, TOKEN, TOKENS
 from app.problems import kinds
-from app.problems.problem import Problem
+from app.problems.problem import Fault, Problem, invalid
 from app.routes.answers import request_body
 from app.routes.dependencies import ServiceOf, json_body
 from schemas.access import (
@@ -190,8 +190,7 @@ async def remove_acls(access: AccessOf, control: ControlOf, wanted: Annotated[Ac
     """Remove the entries that match the filter, and return the removed entries. A request without a filter gets 422."""
     if not wanted.model_dump(exclude_none=True):
         detail = f"give at least one of {', '.join(AclFilter.model_fields)}: without a filter all of them would go"
-        fault = {"pointer": "principal", "code": "missing", "detail": detail}
-        raise Problem(kinds.INVALID_REQUEST, detail, errors=[fault])
+        raise invalid([Fault("principal", "missing", detail)], detail)
     removed = await control.change(functools.partial(control.registry.remove_acls, wanted.takes))
     for acl in removed:
         control.note(access.principal, f"removed acl {_text(acl)}")

@@ -10,8 +10,7 @@ from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
 from app.openapi.documented_problems import BODY, CHANGE, problems
 from app.paths import QUOTAS
-from app.problems import kinds
-from app.problems.problem import Problem
+from app.problems.problem import invalid_value
 from app.quotas.control import QuotaControl
 from app.quotas.limits import QuotaEntity, QuotaKind
 from app.routes.answers import request_body
@@ -31,10 +30,7 @@ _ClientId = Annotated[
 
 def _entity(user: str | None, client_id: str | None) -> QuotaEntity:
     if user is None and client_id is None:
-        detail = "give user, client_id or both"
-        raise Problem(
-            kinds.INVALID_REQUEST, detail, errors=[{"pointer": "user", "code": "invalid_value", "detail": detail}]
-        )
+        raise invalid_value("user", "give user, client_id or both")
     return QuotaEntity(user, client_id)
 
 

@@ -10,7 +10,7 @@ from fastapi import Depends, Header, Request
 
 from app.access.needs import AccessOf
 from app.problems import kinds
-from app.problems.problem import Problem
+from app.problems.problem import Fault, Problem, invalid
 from app.produce.idempotence import Idempotence, ProducerStamp, RequestKey
 from schemas.base import WholeNumber
 from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
@@ -82,8 +82,8 @@ async def idempotence_of(
     if producer_id is None or producer_epoch is None or base_sequence is None:
         missing = [name for name in _NAMES[:3] if name not in names]
         detail = f"{', '.join(missing)} missing: Producer-Id, Producer-Epoch and Base-Sequence belong together"
-        faults = [{"pointer": name, "code": "missing", "detail": "this header is missing"} for name in missing]
-        raise Problem(kinds.INCOMPLETE_PRODUCER, detail, errors=faults)
+        faults = [Fault(name, "missing", "this header is missing") for name in missing]
+        raise invalid(faults, detail, kind=kinds.INCOMPLETE_PRODUCER)
     return ProducerStamp(producer_id, producer_epoch, base_sequence)
 
 
@@ -131,9 +131,7 @@ def no_transactional_id(instead: str) -> Callable[[Request], Awaitable[None]]:
 
 def refused_header(name: str, detail: str, *, code: str = "invalid_header") -> Problem:
     """Return the 422 for a header that is wrong for this request."""
-    return Problem(
-        kinds.INVALID_REQUEST, f"{name}: {detail}", errors=[{"pointer": name, "code": code, "detail": detail}]
-    )
+    return invalid([Fault(name, code, detail)])
 
 
 RequestKeyOf = Annotated[

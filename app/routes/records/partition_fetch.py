@@ -29,8 +29,8 @@ from app.http.methods import sends_body
 from app.http.transfer.zero_copy import SliceResponse
 from app.media_types import JSON, MESSAGE_SET, NDJSON, OCTETS, RECORD_BATCHES
 from app.openapi.document import UNDOCUMENTED
-from app.problems import kinds, request_context
-from app.problems.problem import Problem
+from app.problems import request_context
+from app.problems.problem import Fault, invalid, invalid_value
 from app.quotas.throttling import Client
 from app.record_json.decoding import DecodingLimits
 from app.record_json.record_texts import IN_LINES, IN_LIST
@@ -174,8 +174,7 @@ class FetchParameters(BaseModel):
         starts = [name for name in ("offset", "timestamp", "tail") if getattr(self, name) is not None]
         if len(starts) != 1:
             detail = "give exactly one of offset, timestamp and tail"
-            fault = {"pointer": starts[-1] if starts else "offset", "code": "invalid_value", "detail": detail}
-            raise Problem(kinds.INVALID_REQUEST, detail, errors=[fault])
+            raise invalid_value(starts[-1] if starts else "offset", detail)
         return FetchRequest(
             offset=self.offset,
             timestamp=self.timestamp,
@@ -233,10 +232,8 @@ class AnyFetchParameters(TextFetchParameters):
         """Do as the base class."""
         given = [name for name in ("magic", "hard_limit") if getattr(self, name) not in (None, False)]
         if given and media_type != MESSAGE_SET:
-            faults = [
-                {"pointer": name, "code": "invalid_value", "detail": f"is for {MESSAGE_SET} only"} for name in given
-            ]
-            raise Problem(kinds.INVALID_REQUEST, f"{given[0]} is for {MESSAGE_SET} only", errors=faults)
+            detail = f"is for {MESSAGE_SET} only"
+            raise invalid([Fault(name, "invalid_value", detail) for name in given], f"{given[0]} {detail}")
         return AnswerForm(media_type, self.encoding, 1 if self.magic is None else self.magic, self.hard_limit)
 
 

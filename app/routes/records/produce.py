@@ -18,7 +18,7 @@ from app.openapi.documented_problems import PRODUCE, TRANSACTION, problems
 from app.openapi.documented_records import REPLAYED
 from app.paths import PRODUCE as PRODUCE_PATH
 from app.problems import kinds, request_context
-from app.problems.problem import Problem, instance_of
+from app.problems.problem import Fault, instance_of, invalid
 from app.produce.idempotence import replay_headers
 from app.produce.keyed_parts import keyed_parts
 from app.produce.produce_body import ProduceRequest
@@ -159,5 +159,4 @@ def _check_atomic(parts: ProduceRequest, options: ProduceOptions) -> None:
     elif parts.transactional_id is not None or any(part.stamp is not None for part in parts.parts):
         detail = "the request has a producer; its own transaction is the atomic one then"
     if detail is not None:
-        fault = {"pointer": "atomic", "code": "invalid_value", "detail": detail}
-        raise Problem(kinds.INVALID_REQUEST, f"atomic: {detail}", errors=[fault])
+        raise invalid([Fault("atomic", "invalid_value", detail)])

@@ -25,7 +25,7 @@ from app.http.connection.response_cycle import ENDS_EARLY
 from app.http.negotiation import content_type
 from app.media_types import MESSAGE_SET, NDJSON, OCTETS, RECORD_BATCHES
 from app.problems import kinds, request_context
-from app.problems.problem import Problem, instance_of
+from app.problems.problem import Fault, Problem, instance_of, invalid, invalid_value
 from app.produce.idempotence import (
     Idempotence,
     ProducerStamp,
@@ -111,14 +111,11 @@ class ProduceParameters(BaseModel):
         """
         if self.acks == "0" and self.durability == "fsynced":
             detail = "with acks=0 the answer waits for nothing, so it cannot say that an fsync covers the records"
-            fault = {"pointer": "durability", "code": "invalid_value", "detail": detail}
-            raise Problem(kinds.INVALID_REQUEST, f"durability: {detail}", errors=[fault])
+            raise invalid([Fault("durability", "invalid_value", detail)])
         for acks in ("0", "1", "all"):
             if self.acks == acks:
                 return ProduceOptions(acks, self.durability, self.timeout_ms, expected_offset)
-        detail = "acks must be 0, 1 or all"
-        fault = {"pointer": "acks", "code": "invalid_value", "detail": detail}
-        raise Problem(kinds.INVALID_REQUIRED_ACKS, detail, errors=[fault])
+        raise invalid_value("acks", "acks must be 0, 1 or all", kinds.INVALID_REQUIRED_ACKS)
 
 
 class TextProduceParameters(ProduceParameters):

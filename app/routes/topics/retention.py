@@ -12,8 +12,7 @@ from app.access.operations import Operation, ResourceKind
 from app.http.bodies.body import read_body
 from app.openapi.documented_problems import CONTROL, NAMED, problems
 from app.paths import DELETE_RECORDS, RETENTION, RETENTION_PLAN, RETENTION_RUN
-from app.problems import kinds
-from app.problems.problem import Problem
+from app.problems.problem import invalid_value
 from app.routes.answers import json_answer, policy_of, request_body
 from app.routes.dependencies import EngineOf, FetchingOf, LogOf, TopicName, json_body
 from app.routes.topic_answers import plan_json
@@ -93,8 +92,7 @@ async def run_retention(request: Request, topic: TopicName, engine: EngineOf) ->
     """
     if await read_body(request, limit_bytes=_NO_BODY_BYTES_MAX):
         detail = "this request takes no body; retention/plan says what a run would delete"
-        fault = {"pointer": "", "code": "invalid_value", "detail": detail}
-        raise Problem(kinds.INVALID_REQUEST, detail, errors=[fault])
+        raise invalid_value("", detail)
     deleted = await engine.topics.run_retention(engine.topic(topic).partitions)
     return RetentionRun(
         deleted=[
