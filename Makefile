@@ -215,10 +215,10 @@ wheels: setup $(WHEELS_STAMP) ## wheels and sdists of the service and the librar
 wheels-test: wheels ## install the wheels in dist that this machine runs, and the sdists, each elsewhere, and use them
 	WHEELS_DIR=dist $(PYTEST) -n 2 tests/wheels
 
-docs: setup ## write the generated parts of docs/reference anew
+docs: setup ## write the generated parts of docs/reference and the library's table of exceptions again
 	$(BIN)/python -m docs.generate
 
-openapi: setup ## write openapi/openapi.json anew, and the reference that is made from it
+openapi: setup ## write openapi/openapi.json again, and all that `make docs` writes
 	$(BIN)/rollway openapi --output openapi/openapi.json
 	$(BIN)/python -m docs.generate
 

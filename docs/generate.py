@@ -1,11 +1,12 @@
-"""Writes the parts of docs/reference that the code knows better; ``--check`` only compares.
+"""Writes the parts of docs/reference that the code knows better, and the client library's table of exceptions.
 
-A page keeps what stands above the mark; everything below it is written again.
+A file keeps the text above its mark; everything below is written again. ``--check`` only compares.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -21,11 +22,15 @@ from app.problems import kinds
 from app.settings import Settings
 from docs.markdown import code, table
 from docs.sdks_page import sdks_page
+from rollway.client import errors as library_errors
 from rollway.spark.jobs.command.cli import application as rollway_spark
 from storage.config import TopicConfig
 
-REFERENCE = Path(__file__).parent / "reference"
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs/reference"
+CLIENT_ERRORS = ROOT / "client/src/rollway/client/errors.py"
 MARK = "<!-- Written by `make docs` from the code: do not edit below. -->"
+_MARKS = {".md": MARK, ".py": "# Written by `make docs` from app/problems/kinds.py: do not edit below."}
 
 
 def settings_page() -> list[str]:
@@ -52,6 +57,14 @@ def errors_page() -> list[str]:
             for kind in kinds.ALL
         ),
     )
+
+
+def client_errors() -> list[str]:
+    exceptions = {kind.code: kind.client_error for kind in kinds.ALL if kind.client_error}
+    if missing := {name for name in exceptions.values() if not hasattr(library_errors, name)}:
+        raise SystemExit(f"{CLIENT_ERRORS} has no {', '.join(sorted(missing))}: write the exception first")
+    entries = [f'    "{code}": {exception},' for code, exception in sorted(exceptions.items())]
+    return ["_BY_CODE: dict[str, type[ProblemError]] = {", *entries, "}"]
 
 
 def option_rows(command: Any) -> Iterator[tuple[str, str, str]]:
@@ -124,35 +137,37 @@ def http_page() -> list[str]:
     return lines
 
 
-PAGES: dict[str, Callable[[], list[str]]] = {
-    "http.md": http_page,
-    "settings.md": settings_page,
-    "topic-configuration.md": topic_configuration_page,
-    "errors.md": errors_page,
-    "command-line.md": command_line_page,
-    "spark-command-line.md": spark_command_line_page,
-    "sdks.md": sdks_page,
+PAGES: dict[Path, Callable[[], list[str]]] = {
+    REFERENCE / "http.md": http_page,
+    REFERENCE / "settings.md": settings_page,
+    REFERENCE / "topic-configuration.md": topic_configuration_page,
+    REFERENCE / "errors.md": errors_page,
+    REFERENCE / "command-line.md": command_line_page,
+    REFERENCE / "spark-command-line.md": spark_command_line_page,
+    REFERENCE / "sdks.md": sdks_page,
+    CLIENT_ERRORS: client_errors,
 }
 
 
-def fresh_text(name: str) -> str:
-    """What the page ``name`` must be: its hand-written head, and the part written from the code."""
-    head, mark, _ = (REFERENCE / name).read_text("utf-8").partition(MARK)
+def fresh_text(path: Path) -> str:
+    """Return the text that ``path`` must have: its hand-written head, and the part written from the code."""
+    wanted = _MARKS[path.suffix]
+    head, mark, _ = path.read_text("utf-8").partition(wanted)
     if not mark:
-        raise SystemExit(f"{REFERENCE / name} has lost its mark: {MARK}")
-    return f"{head}{MARK}\n\n" + "\n".join(line.rstrip() for line in PAGES[name]()) + "\n"
+        raise SystemExit(f"{path} has lost its mark: {wanted}")
+    return f"{head}{mark}\n\n" + "\n".join(line.rstrip() for line in PAGES[path]()) + "\n"
 
 
 def main(arguments: list[str]) -> int:
-    """Write all generated pages, or with ``--check`` say which are stale and return 1."""
-    stale = [name for name in PAGES if (REFERENCE / name).read_text("utf-8") != fresh_text(name)]
+    """Write all generated parts, or with ``--check`` name the stale ones and return 1."""
+    stale = [path for path in PAGES if path.read_text("utf-8") != fresh_text(path)]
     if arguments == ["--check"]:
-        for name in stale:
-            print(f"docs/reference/{name} is stale: make docs", file=sys.stderr)
+        for path in stale:
+            print(f"{os.path.relpath(path, ROOT)} is stale: make docs", file=sys.stderr)
         return 1 if stale else 0
-    for name in stale:
-        (REFERENCE / name).write_text(fresh_text(name), "utf-8")
-        print(f"wrote docs/reference/{name}")
+    for path in stale:
+        path.write_text(fresh_text(path), "utf-8")
+        print(f"wrote {os.path.relpath(path, ROOT)}")
     return 0
 
 

@@ -15,22 +15,22 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
-@pytest.mark.parametrize("name", sorted(generate.PAGES))
-def test_generated_parts_are_fresh(name: str) -> None:
-    assert (generate.REFERENCE / name).read_text("utf-8") == generate.fresh_text(name), "run `make docs`"
+@pytest.mark.parametrize("page", sorted(generate.PAGES), ids=lambda page: page.name)
+def test_generated_parts_are_fresh(page: Path) -> None:
+    assert page.read_text("utf-8") == generate.fresh_text(page), "run `make docs`"
 
 
 def test_a_stale_page_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(generate, "REFERENCE", tmp_path)
-    monkeypatch.setattr(generate, "PAGES", {"topic-configuration.md": generate.topic_configuration_page})
-    (tmp_path / "topic-configuration.md").write_text(f"# Head\n\n{generate.MARK}\n\nold\n")
+    page = tmp_path / "topic-configuration.md"
+    monkeypatch.setattr(generate, "PAGES", {page: generate.topic_configuration_page})
+    page.write_text(f"# Head\n\n{generate.MARK}\n\nold\n")
     assert generate.main(["--check"]) == 1
     assert "topic-configuration.md is stale" in capsys.readouterr().err
     assert generate.main([]) == 0
     assert generate.main(["--check"]) == 0
-    assert (tmp_path / "topic-configuration.md").read_text().startswith("# Head\n")
+    assert page.read_text().startswith("# Head\n")
 
 
 def test_every_topic_setting_is_explained() -> None:

@@ -182,21 +182,6 @@ class OffsetOutOfRangeError(ProblemError):
         return value if type(value) is int else -1
 
 
-_BY_CODE: dict[str, type[ProblemError]] = {
-    "unknown_topic_or_partition": TopicNotFoundError,
-    "unknown_topic_id": TopicNotFoundError,
-    "inconsistent_topic_id": TopicReplacedError,
-    "topic_exists": TopicExistsError,
-    "job_not_found": JobNotFoundError,
-    "invalid_job_state": JobConflictError,
-    "job_incomplete": JobConflictError,
-    "job_version_forgotten": JobConflictError,
-    "job_topics_differ": JobConflictError,
-    "producer_fenced": ProducerFencedError,
-    "invalid_producer_id_mapping": ProducerFencedError,
-    "invalid_txn_state": ProducerFencedError,
-    "offset_out_of_range": OffsetOutOfRangeError,
-}
 _BY_STATUS: dict[int, type[ProblemError]] = {401: AuthenticationError, 403: AuthorizationError}
 
 
@@ -218,3 +203,22 @@ def _detail(problem: Mapping[str, Any], status: int) -> str:
     if faults:
         detail = f"{detail}: {'; '.join(faults[:3])}"
     return " ".join(detail.split())
+
+
+# Written by `make docs` from app/problems/kinds.py: do not edit below.
+
+_BY_CODE: dict[str, type[ProblemError]] = {
+    "inconsistent_topic_id": TopicReplacedError,
+    "invalid_job_state": JobConflictError,
+    "invalid_producer_id_mapping": ProducerFencedError,
+    "invalid_txn_state": ProducerFencedError,
+    "job_incomplete": JobConflictError,
+    "job_not_found": JobNotFoundError,
+    "job_topics_differ": JobConflictError,
+    "job_version_forgotten": JobConflictError,
+    "offset_out_of_range": OffsetOutOfRangeError,
+    "producer_fenced": ProducerFencedError,
+    "topic_exists": TopicExistsError,
+    "unknown_topic_id": TopicNotFoundError,
+    "unknown_topic_or_partition": TopicNotFoundError,
+}

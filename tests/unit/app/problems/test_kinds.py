@@ -15,7 +15,7 @@ from app.openapi.documented_answers import HEADERS
 from app.openapi.documented_problems import problems
 from app.problems import kinds
 from app.problems.kind import Kind
-from app.problems.problem import MEDIA_TYPE
+from app.problems.problem import MEDIA_TYPE, Problem
 from rollway.client import errors as client_errors
 
 APP = Path(kinds.__file__).parents[1]
@@ -114,3 +114,11 @@ def test_openapi_shows_both_meanings_of_a_code(code: str) -> None:
 def test_openapi_refuses_a_code_that_no_kind_has() -> None:
     with pytest.raises(ValueError, match="no kind of problem has the code job_not_fund"):
         problems("job_not_found", "job_not_fund")
+
+
+@pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: f"{kind.code}-{kind.applied}")
+def test_the_library_raises_the_exception_of_the_kind(kind: Kind) -> None:
+    raised = client_errors.problem_error("http://a", kind.status, Problem(kind, "because").document("/v1/topics"))
+    by_status = {401: "AuthenticationError", 403: "AuthorizationError"}
+    assert type(raised).__name__ == (kind.client_error or by_status.get(kind.status, "ProblemError"))
+    assert (raised.retryable, raised.may_be_applied) == (kind.retryable, kind.applied == "unknown")
