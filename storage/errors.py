@@ -1,55 +1,55 @@
-"""The engine's errors, as a tree. Each class shows whether a retry is sensible and whether a change was applied.
+"""The engine's errors, as a tree. Its branches show whether a retry is sensible and whether a change was applied.
 
 StorageError
 ├── RefusedError             the caller's fault; nothing changed
-│   ├── CorruptBatchError            2    bytes that are not a record batch, or a wrong CRC
-│   ├── InvalidRecordError           87   well-framed, but breaks a rule of the log
-│   ├── InvalidTimestampError        32
-│   ├── UnsupportedCodecError        76
-│   ├── MessageTooLargeError         10
-│   ├── RecordListTooLargeError      18
-│   ├── OffsetOutOfRangeError        1
-│   ├── UnknownTopicOrPartitionError 3
-│   ├── InvalidTopicError            17
-│   ├── TopicExistsError             36
-│   ├── InvalidConfigError           40
-│   ├── PolicyViolationError         44
-│   ├── OutOfOrderSequenceError      45
-│   ├── ProducerFencedError          47
-│   ├── InvalidTxnStateError         48
-│   ├── InvalidPidMappingError       49
-│   ├── InvalidTransactionTimeoutError 50
-│   ├── CoordinatorFencedError       52
-│   ├── UnsupportedFormatError       43
-│   ├── FencedLeaderEpochError       74
-│   ├── UnknownTopicIdError          100
-│   ├── InconsistentTopicIdError     103
-│   ├── UnexpectedAppendOffsetError  -
-│   └── ExpectedOffsetMismatchError  -
+│   ├── CorruptBatchError               bytes that are not a record batch, or a wrong CRC
+│   ├── InvalidRecordError              well-framed, but breaks a rule of the log
+│   ├── InvalidTimestampError
+│   ├── UnsupportedCodecError
+│   ├── MessageTooLargeError
+│   ├── RecordListTooLargeError
+│   ├── OffsetOutOfRangeError
+│   ├── UnknownTopicOrPartitionError
+│   ├── InvalidTopicError
+│   ├── TopicExistsError
+│   ├── InvalidConfigError
+│   ├── PolicyViolationError
+│   ├── OutOfOrderSequenceError
+│   ├── ProducerFencedError
+│   ├── InvalidTxnStateError
+│   ├── InvalidPidMappingError
+│   ├── InvalidTransactionTimeoutError
+│   ├── CoordinatorFencedError
+│   ├── UnsupportedFormatError
+│   ├── FencedLeaderEpochError
+│   ├── UnknownTopicIdError
+│   ├── InconsistentTopicIdError
+│   ├── UnexpectedAppendOffsetError
+│   └── ExpectedOffsetMismatchError
 ├── UnavailableError         the service's fault, for now; nothing changed
-│   ├── PartitionOfflineError        56
-│   ├── DiskFullError                56
-│   ├── TooManyOpenFilesError        56
-│   ├── DiskFailedError              56
-│   ├── NotEnoughReplicasError       19
-│   ├── ConcurrentTransactionsError  51
-│   ├── UnknownLeaderEpochError      75
-│   ├── OffsetNotAvailableError      78
-│   ├── DirectoryLockedError         -
-│   └── ShuttingDownError            -
-├── PartitionFailedError     56  outcome unknown
-├── ChangeOutcomeUnknownError 56 the next start may find it or not
-├── NotEnoughReplicasAfterAppendError 20  written, but not by enough copies
-└── CorruptionError          2   stored bytes are damaged
+│   ├── PartitionOfflineError
+│   ├── DiskFullError
+│   ├── TooManyOpenFilesError
+│   ├── DiskFailedError
+│   ├── NotEnoughReplicasError
+│   ├── ConcurrentTransactionsError
+│   ├── UnknownLeaderEpochError
+│   ├── OffsetNotAvailableError
+│   ├── DirectoryLockedError
+│   └── ShuttingDownError
+├── PartitionFailedError                outcome unknown
+├── ChangeOutcomeUnknownError           the next start may find it or not
+├── NotEnoughReplicasAfterAppendError   written, but not by enough copies
+└── CorruptionError                     stored bytes are damaged
 
-``kafka_code`` is the number in Kafka's protocol. ``code`` is the stable snake_case name in the HTTP interface.
+An error's number in Kafka's protocol and its name over HTTP are in the service's table of problem kinds.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 
 class RecordError(NamedTuple):
@@ -62,11 +62,6 @@ class RecordError(NamedTuple):
 class StorageError(Exception):
     """Any error that the engine raises on purpose."""
 
-    code: ClassVar[str] = "storage_error"
-    kafka_code: ClassVar[int] = -1
-    retryable: ClassVar[bool] = False
-    applied: ClassVar[Literal["no", "unknown"]] = "no"
-
 
 class RefusedError(StorageError):
     """The request is at fault. Nothing changed, and the same request fails again."""
@@ -75,15 +70,9 @@ class RefusedError(StorageError):
 class CorruptBatchError(RefusedError):
     """The bytes are not whole record batches, or a CRC does not match."""
 
-    code = "corrupt_batch"
-    kafka_code = 2
-
 
 class InvalidRecordError(RefusedError):
     """A batch breaks a rule of the log; the records are named when single ones are at fault."""
-
-    code = "invalid_record"
-    kafka_code = 87
 
     def __init__(self, message: str, record_errors: Sequence[RecordError] = ()) -> None:
         super().__init__(message)
@@ -93,36 +82,21 @@ class InvalidRecordError(RefusedError):
 class InvalidTimestampError(InvalidRecordError):
     """A timestamp is outside the range that the topic accepts."""
 
-    code = "invalid_timestamp"
-    kafka_code = 32
-
 
 class UnsupportedCodecError(RefusedError):
     """The batch names a compression codec that does not exist."""
-
-    code = "unsupported_codec"
-    kafka_code = 76
 
 
 class MessageTooLargeError(RefusedError):
     """One batch is larger than the topic's ``max.message.bytes``."""
 
-    code = "message_too_large"
-    kafka_code = 10
-
 
 class RecordListTooLargeError(RefusedError):
     """The batches of one request do not fit into one segment (``segment.bytes``)."""
 
-    code = "record_list_too_large"
-    kafka_code = 18
-
 
 class OffsetOutOfRangeError(RefusedError):
     """The offset is below the log start or above the log end."""
-
-    code = "offset_out_of_range"
-    kafka_code = 1
 
     def __init__(self, message: str, *, offset: int, log_start_offset: int, log_end_offset: int) -> None:
         super().__init__(message)
@@ -134,15 +108,9 @@ class OffsetOutOfRangeError(RefusedError):
 class UnknownTopicOrPartitionError(RefusedError):
     """No such topic, or no such partition of it."""
 
-    code = "unknown_topic_or_partition"
-    kafka_code = 3
-
 
 class InvalidTopicError(RefusedError):
     """The topic's name or partition count is not allowed, or the topic is internal."""
-
-    code = "invalid_topic"
-    kafka_code = 17
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -153,9 +121,6 @@ class InvalidTopicError(RefusedError):
 class TopicExistsError(RefusedError):
     """A topic of that name exists with other partitions or another configuration."""
 
-    code = "topic_exists"
-    kafka_code = 36
-
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
@@ -165,9 +130,6 @@ class TopicExistsError(RefusedError):
 class InvalidConfigError(RefusedError):
     """A topic configuration has unknown names or impossible values; all of them are listed."""
 
-    code = "invalid_config"
-    kafka_code = 40
-
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         super().__init__("; ".join(f"{name}: {detail}" if name else detail for name, detail in problems))
         self.problems = tuple(problems)
@@ -176,84 +138,49 @@ class InvalidConfigError(RefusedError):
 class PolicyViolationError(RefusedError):
     """The topic's policy forbids it, such as deleting records of a topic that is only compacted."""
 
-    code = "policy_violation"
-    kafka_code = 44
-
 
 class OutOfOrderSequenceError(RefusedError):
     """A producer skipped or repeated a sequence number."""
-
-    code = "out_of_order_sequence"
-    kafka_code = 45
 
 
 class ProducerFencedError(RefusedError):
     """The producer's epoch is not the current one: a newer instance exists, or its transaction has ended."""
 
-    code = "producer_fenced"
-    kafka_code = 47
-
 
 class InvalidTxnStateError(RefusedError):
     """The transaction is not in a state that allows this."""
-
-    code = "invalid_txn_state"
-    kafka_code = 48
 
 
 class InvalidPidMappingError(RefusedError):
     """The transactional id belongs to another producer id, or to none."""
 
-    code = "invalid_producer_id_mapping"
-    kafka_code = 49
-
 
 class InvalidTransactionTimeoutError(RefusedError):
     """The transaction timeout is above the service's limit."""
-
-    code = "invalid_transaction_timeout"
-    kafka_code = 50
 
 
 class CoordinatorFencedError(RefusedError):
     """A newer transaction coordinator has written a marker."""
 
-    code = "transaction_coordinator_fenced"
-    kafka_code = 52
-
 
 class UnsupportedFormatError(RefusedError):
     """The message format lacks a feature that the request needs."""
-
-    code = "unsupported_message_format"
-    kafka_code = 43
 
 
 class FencedLeaderEpochError(RefusedError):
     """The client's leader epoch is over; the client must fetch the current one first."""
 
-    code = "fenced_leader_epoch"
-    kafka_code = 74
-
 
 class UnknownTopicIdError(RefusedError):
     """No topic has this id."""
-
-    code = "unknown_topic_id"
-    kafka_code = 100
 
 
 class InconsistentTopicIdError(RefusedError):
     """The topic of this name has another id."""
 
-    code = "inconsistent_topic_id"
-    kafka_code = 103
-
 
 class ExpectedOffsetMismatchError(RefusedError):
     """The log end offset is not the one that the append requires."""
-
-    code = "expected_offset_mismatch"
 
     def __init__(self, expected_offset: int, log_end_offset: int) -> None:
         super().__init__(f"expected log end offset {expected_offset}, but it is {log_end_offset}")
@@ -264,8 +191,6 @@ class ExpectedOffsetMismatchError(RefusedError):
 class UnexpectedAppendOffsetError(RefusedError):
     """Batches copied from a leader do not continue at the end of this log."""
 
-    code = "unexpected_append_offset"
-
     def __init__(self, message: str, *, first_offset: int, last_offset: int) -> None:
         super().__init__(message)
         self.first_offset = first_offset
@@ -275,35 +200,21 @@ class UnexpectedAppendOffsetError(RefusedError):
 class UnavailableError(StorageError):
     """The service cannot do it now. Nothing changed; the same request may work later."""
 
-    retryable = True
-
 
 class PartitionOfflineError(UnavailableError):
     """The partition is offline after a disk failure, or read-only because stored bytes are damaged."""
-
-    code = "partition_offline"
-    kafka_code = 56
 
 
 class DiskFullError(UnavailableError):
     """The disk is full or read-only. Reads go on; appends resume when space returns."""
 
-    code = "disk_full"
-    kafka_code = 56
-
 
 class TooManyOpenFilesError(UnavailableError):
     """The process, or the machine, may open no more files. Open files keep working; the disk is not at fault."""
 
-    code = "too_many_open_files"
-    kafka_code = 56
-
 
 class DiskFailedError(UnavailableError):
     """The disk refused a change with an error, such as EIO. The change was not made; stored data is unchanged."""
-
-    code = "disk_failed"
-    kafka_code = 56
 
 
 NO_DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
@@ -333,59 +244,33 @@ def refused_by_system(what: str, error: OSError) -> DiskFullError | TooManyOpenF
 class NotEnoughReplicasError(UnavailableError):
     """Fewer copies are in sync than ``min.insync.replicas`` requires."""
 
-    code = "not_enough_replicas"
-    kafka_code = 19
-
 
 class ConcurrentTransactionsError(UnavailableError):
     """The producer's last transaction is still ending; the same request works afterwards."""
-
-    code = "concurrent_transactions"
-    kafka_code = 51
 
 
 class UnknownLeaderEpochError(UnavailableError):
     """The client's leader epoch is newer than this leader's."""
 
-    code = "unknown_leader_epoch"
-    kafka_code = 75
-
 
 class OffsetNotAvailableError(UnavailableError):
     """The high watermark has not reached the current leader epoch yet."""
-
-    code = "offset_not_available"
-    kafka_code = 78
 
 
 class DirectoryLockedError(UnavailableError):
     """Another process holds the data directory."""
 
-    code = "directory_locked"
-
 
 class ShuttingDownError(UnavailableError):
     """The service is stopping."""
-
-    code = "shutting_down"
 
 
 class PartitionFailedError(StorageError):
     """The disk failed during an append: any part of it may be written, and the partition goes offline."""
 
-    code = "append_outcome_unknown"
-    kafka_code = 56
-    retryable = True
-    applied = "unknown"
-
 
 class ChangeOutcomeUnknownError(StorageError):
     """The disk failed after a change, or refused to undo it: the next start may find it or not."""
-
-    code = "change_outcome_unknown"
-    kafka_code = 56
-    retryable = True
-    applied = "unknown"
 
 
 def outcome_unknown(what: str, error: OSError) -> ChangeOutcomeUnknownError:
@@ -396,17 +281,9 @@ def outcome_unknown(what: str, error: OSError) -> ChangeOutcomeUnknownError:
 class NotEnoughReplicasAfterAppendError(StorageError):
     """The records are written, but fewer copies than ``min.insync.replicas`` have them now."""
 
-    code = "not_enough_replicas_after_append"
-    kafka_code = 20
-    retryable = True
-    applied = "unknown"
-
 
 class CorruptionError(StorageError):
     """Stored bytes are damaged. The message names the file and the position."""
-
-    code = "stored_data_corrupt"
-    kafka_code = 2
 
 
 def let_go_of_frames(error: BaseException) -> None:

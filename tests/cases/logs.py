@@ -11,6 +11,7 @@ from pathlib import Path
 import crc32c
 import pytest
 
+from app.problems.engine import problem_for
 from rollway.records import (
     BatchHeader,
     Codec,
@@ -311,13 +312,18 @@ class CaseLog:
         return [record for record in records if record.offset >= offset]
 
 
+def kafka_code_of(error: Exception) -> int:
+    """Return Kafka's number for an error of the engine, as the service answers it."""
+    return problem_for(error).kafka_code
+
+
 @contextmanager
 def refused(log: CaseLog, kafka_code: int) -> Iterator[pytest.ExceptionInfo[StorageError]]:
     """What happens here is refused with Kafka's error code, and the log stays as it was to the byte."""
     before = log.end_offset, log.base_offsets, log.log_files()
     with pytest.raises(StorageError) as raised:
         yield raised
-    assert raised.value.kafka_code == kafka_code, raised.value
+    assert kafka_code_of(raised.value) == kafka_code, raised.value
     assert (log.end_offset, log.base_offsets, log.log_files()) == before
 
 

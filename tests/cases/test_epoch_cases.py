@@ -18,7 +18,7 @@ from storage.errors import (
 from storage.log.leader_epochs import LeaderEpochs
 from storage.log.log_snapshot import Isolation
 from storage.offsets import LeaderEpoch, Offset
-from tests.cases.logs import CaseLog, batch_of
+from tests.cases.logs import CaseLog, batch_of, kafka_code_of
 
 NewLog = Callable[..., CaseLog]
 SIZE = len(batch_of())
@@ -182,7 +182,7 @@ def test_e2_what_cannot_be_continued(new_log: NewLog, epoch: int, offset: int) -
     epochs = _epochs(new_log)
     with pytest.raises(OffsetOutOfRangeError) as raised:
         epochs.find_divergence(epoch, Offset(offset), log_start_offset=Offset(10), log_end_offset=Offset(20))
-    assert raised.value.kafka_code == 1
+    assert kafka_code_of(raised.value) == 1
 
 
 def _epochs(new_log: NewLog) -> LeaderEpochs:

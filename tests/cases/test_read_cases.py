@@ -16,7 +16,7 @@ from rollway.records import split_batches
 from storage.errors import CorruptionError, OffsetOutOfRangeError
 from storage.log.log_snapshot import FileSlice, Isolation
 from storage.offsets import LogOffsetMetadata, Offset, Position
-from tests.cases.logs import EVERYTHING, START_MS, TOPIC, CaseLog, batch_of, raw_record, sized_batch
+from tests.cases.logs import EVERYTHING, START_MS, TOPIC, CaseLog, batch_of, kafka_code_of, raw_record, sized_batch
 from tests.support.kafka_directory import NOON_MS, KafkaDirectory, Segment, batch, emptied, with_crc
 
 NewLog = Callable[..., CaseLog]
@@ -27,7 +27,7 @@ def assert_out_of_range(log: CaseLog, offset: int) -> None:
     for isolation in Isolation:
         with pytest.raises(OffsetOutOfRangeError) as raised:
             log.read(offset, isolation)
-        assert raised.value.kafka_code == 1
+        assert kafka_code_of(raised.value) == 1
         assert raised.value.offset == offset
         assert raised.value.log_start_offset == log.snapshot.log_start_offset
         assert raised.value.log_end_offset == log.end_offset

@@ -20,7 +20,7 @@ from storage.log.log_snapshot import Isolation
 from storage.log.partition_log import AppendRequest
 from storage.offsets import Offset
 from storage.transactions import TransactionMarker
-from tests.cases.logs import CaseLog, batch_of, refused
+from tests.cases.logs import CaseLog, batch_of, kafka_code_of, refused
 from tests.cases.transactional import MIXED_ENTRIES, Producer, committed, last_stable, mixed, stored_aborted
 
 NewLog = Callable[..., CaseLog]
@@ -129,7 +129,7 @@ def test_tx_5_a_batch_of_no_transaction_while_one_is_open(new_log: NewLog) -> No
     first, second = log.send_group(begin, mixed[len(begin) :])
     assert not isinstance(first, Exception)
     assert isinstance(second, Exception)
-    assert second.kafka_code == 48
+    assert kafka_code_of(second) == 48
 
 
 def test_tx_5_the_marker_of_nothing(new_log: NewLog) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from app.engine_local.partitions import partition_writer
 from app.engine_local.partitions.partition_writer import MailboxLimits
+from app.problems.engine import problem_for
 from app.problems.problem import Problem
 from storage.errors import (
     DiskFullError,
@@ -229,10 +230,10 @@ def test_after_a_failed_write_the_group_is_unknown_and_the_queue_is_not_applied(
         gate.open()
         with pytest.raises(PartitionFailedError) as unknown:
             await in_flight.fsynced
-        assert unknown.value.applied == "unknown"
+        assert problem_for(unknown.value).applied == "unknown"
         with pytest.raises(PartitionOfflineError) as offline:
             await queued.written
-        assert offline.value.applied == "no"
+        assert problem_for(offline.value).applied == "no"
         with pytest.raises(PartitionOfflineError):
             await append(stand, b"later").written
         assert stand.log.snapshot.high_watermark == 1

@@ -9,6 +9,7 @@ import pytest
 
 from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.problems.engine import problem_for
 from app.problems.problem import Problem
 from app.service.parts import Parts
 from storage.errors import (
@@ -136,10 +137,10 @@ def test_too_few_copies_in_sync_is_19_before_and_20_after() -> None:
         assert log.replicas.shrink(Offset(10), 10**9) == (FOLLOWER,)
         with pytest.raises(NotEnoughReplicasAfterAppendError) as after:
             await task
-        assert (after.value.kafka_code, log.snapshot.log_end_offset) == (20, 2)
+        assert (problem_for(after.value).kafka_code, log.snapshot.log_end_offset) == (20, 2)
         with pytest.raises(NotEnoughReplicasError) as before:
             submit(made.parts, log, b"z")
-        assert (before.value.kafka_code, log.snapshot.log_end_offset) == (19, 2)
+        assert (problem_for(before.value).kafka_code, log.snapshot.log_end_offset) == (19, 2)
 
     on_stand(scenario)
 
@@ -160,7 +161,7 @@ def test_a_deleted_topic_a_failed_disk_and_the_stop_complete_what_waits() -> Non
         made.engine.partitions.partition_failed(broken, OSError())
         with pytest.raises(PartitionFailedError) as failed:
             await task
-        assert failed.value.applied == "unknown"
+        assert problem_for(failed.value).applied == "unknown"
 
         (last,) = await replicated(made, "last")
         task = await waiting(made, last)
