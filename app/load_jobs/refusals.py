@@ -1,4 +1,4 @@
-"""Why a load job is refused something."""
+"""The refusals of load jobs: each function returns the answer, or raises it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NAMED_MAX = 5
 
 
 def not_found(job_id: str) -> Problem:
-    """Nobody knows the job."""
+    """Return the answer if there is no such job."""
     return Problem(kinds.JOB_NOT_FOUND, f"there is no load job {job_id!r}, or it was forgotten")
 
 
 def invalid_state(job: LoadJob) -> Problem:
-    """The job is decided, and not like this."""
+    """Return the answer if the job was decided another way."""
     why = "" if job.reason is None else f" ({job.reason.value})"
     return Problem(
         kinds.INVALID_JOB_STATE,
@@ -30,7 +30,7 @@ def invalid_state(job: LoadJob) -> Problem:
 
 
 def version_forgotten(application_id: str, version: int, forgotten: int) -> Problem:
-    """The version may have been committed, so long ago that nobody knows."""
+    """Return the answer for a version that may have been committed before the oldest one that is remembered."""
     return Problem(
         kinds.JOB_VERSION_FORGOTTEN,
         f"version {version} of {application_id!r} may have been committed: {forgotten} was, and such are forgotten",
@@ -38,8 +38,7 @@ def version_forgotten(application_id: str, version: int, forgotten: int) -> Prob
 
 
 def check_topics(job: LoadJob, topics: Sequence[str]) -> None:
-    """Return when the job may be the answer to who begins one that writes to these topics: they are its own, or
-    one of the two names none.
+    """Return if the job may stand for a new one that writes to ``topics``: they are its own, or one of both names none.
 
     Raises:
         Problem: job_topics_differ.
@@ -61,7 +60,7 @@ def _names(topics: Sequence[str]) -> str:
 
 
 def incomplete(job_id: str, producer_id: int, expected: int, there: int) -> Problem:
-    """The log has not what a winner says it wrote."""
+    """Return the answer if the log has fewer records of a winner than it says it wrote."""
     return Problem(
         kinds.JOB_INCOMPLETE,
         f"producer {producer_id} of load job {job_id} has {there} records in the log, and {expected} were expected",
@@ -72,18 +71,18 @@ def incomplete(job_id: str, producer_id: int, expected: int, there: int) -> Prob
 
 
 def overloaded(detail: str) -> Problem:
-    """There are as many as may be."""
+    """Return the answer if there are as many as the service keeps; ``detail`` says of what."""
     return Problem(kinds.OVERLOADED, detail, retry_after_ms=_RETRY_AFTER_MS)
 
 
 def ends_later(job: LoadJob) -> Problem:
-    """The service stops between the decision and its markers."""
+    """Return the answer if the service stops between the decision and its markers."""
     detail = f"load job {job.job_id} is {job.state.value}; the next start of the service ends it"
     return Problem(kinds.SHUTTING_DOWN_UNFINISHED, detail)
 
 
 def too_late(job: LoadJob, wait_ms: int) -> Problem:
-    """The job is decided; its markers are not in every partition yet."""
+    """Return the answer if the job is decided, and its markers are not in every partition yet."""
     return Problem(
         kinds.REQUEST_TIMED_OUT,
         f"load job {job.job_id} is {job.state.value}, and was not over within {wait_ms} ms; that goes on",
@@ -91,17 +90,17 @@ def too_late(job: LoadJob, wait_ms: int) -> Problem:
 
 
 def timeout_too_long(timeout_ms: int, limit_ms: int) -> Problem:
-    """Above what the service allows."""
+    """Return the answer to a timeout above the service's limit."""
     return _invalid("/timeout_ms", f"{timeout_ms} is above load_job_max_timeout_ms, {limit_ms}")
 
 
 def unknown_winner(place: int, producer_id: int) -> Problem:
-    """No attempt of the job has this producer."""
+    """Return the answer to a winner that no attempt of the job has as its producer."""
     return _invalid(f"/winners/{place}/producer_id", f"no attempt of the job has producer id {producer_id}")
 
 
 def check_one_of_each_task(winners: Sequence[Attempt]) -> None:
-    """Return when no task has two winners.
+    """Return if no task has two winners.
 
     Raises:
         Problem: invalid_request.

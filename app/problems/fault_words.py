@@ -1,4 +1,4 @@
-"""What a coder found wrong with a document, in JSON's words, and with what is allowed there instead."""
+"""Sentences about faults of a document, in JSON's words, with the values that are allowed there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS = {
     "null": "null",
 }
 _GIVEN = {**_KINDS, "float": "a number with a fraction"}
-# What the members of a record that have another one for bytes are where no encoding is named, and with base64.
+# The types of a record's members that have a second member for bytes: without an encoding, and with base64.
 _TEXT_OR_NULL = ("str | null", "null")
 _PATTERNS = {
     TOPIC_ID_PATTERN: "must be 22 characters of base64url",
@@ -46,7 +46,7 @@ _PYDANTIC = {
 
 
 def coder_words(detail: str, kind: Any, steps: Sequence[str]) -> str:
-    """msgspec's sentence ``detail`` about the place ``steps`` of a document that is to be a ``kind``."""
+    """Return our sentence for msgspec's ``detail`` about the place ``steps`` of a document that must be a ``kind``."""
     for pattern, words in _PATTERNS.items():
         if detail.endswith(f"matching regex {pattern!r}"):
             return words
@@ -67,7 +67,7 @@ def coder_words(detail: str, kind: Any, steps: Sequence[str]) -> str:
 
 
 def model_words(fault: Mapping[str, Any]) -> str:
-    """What pydantic says of a fault: our own sentences as they are, its own in JSON's words where they have others."""
+    """Return pydantic's sentence about a fault: ours as it is, its own in JSON's words."""
     if fault["type"] == "string_pattern_mismatch":
         message: str = _PATTERNS.get(fault["ctx"]["pattern"], fault["msg"])
     else:
@@ -76,13 +76,13 @@ def model_words(fault: Mapping[str, Any]) -> str:
 
 
 def unknown_field(name: str, kind: Any, steps: Sequence[str | int]) -> str:
-    """That the object at the place ``steps`` of a ``kind`` has no field ``name``, and which it may have."""
+    """Say that the object at the place ``steps`` of a ``kind`` has no field ``name``, and which fields it may have."""
     known = {each for part in _parts(_schema_of(kind), steps) for each in part.get("properties", ())}
     return f"unknown field; {nearest_or_all(name, known)}" if known else "unknown field"
 
 
 def _other_way(expected: str, steps: Sequence[str]) -> str:
-    """How to send what is not ``expected`` as a key, a value, or a header's name or value, if that is at ``steps``."""
+    """Return how to send another type than ``expected`` as a key, a value or a header's, if ``steps`` lead to one."""
     name = steps[-1] if steps else ""
     if name not in ("key", "value", "name"):
         return ""
@@ -98,7 +98,7 @@ def _other_way(expected: str, steps: Sequence[str]) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _schema_of(kind: Any) -> dict[str, Any]:
-    """The JSON schema of a pydantic model or of a type that msgspec reads; empty when there is none."""
+    """Return the JSON schema of a pydantic model or of a type that msgspec reads; empty if there is none."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind.model_json_schema()
     try:
@@ -108,7 +108,7 @@ def _schema_of(kind: Any) -> dict[str, Any]:
 
 
 def _parts(document: dict[str, Any], steps: Sequence[str | int]) -> list[dict[str, Any]]:
-    """The schemas that what is at ``steps`` may have."""
+    """Return the schemas that the value at ``steps`` may have."""
     parts = list(_choices(document, document))
     for step in steps:
         below: list[dict[str, Any]] = []

@@ -32,11 +32,11 @@ class Paths(Protocol):
     """The paths of an application; the module ``app.http.methods`` is one."""
 
     def methods_of_path(self, scope: Scope) -> list[str]:
-        """Every method with which the path of ``scope`` leads somewhere; none if there is no such path."""
+        """Return every method that a route has at the path of ``scope``; none if there is no such path."""
         ...
 
     def template_below(self, scope: Scope, method: str) -> str | None:
-        """The path directly below that of ``scope`` that takes ``method``, such as ``/v1/topics/{topic}``."""
+        """Return the path directly below that of ``scope`` that takes ``method``, such as ``/v1/topics/{topic}``."""
         ...
 
 
@@ -77,7 +77,7 @@ def _not_allowed(scope: Scope, paths: Paths) -> str:
 
 
 def validation_problem(error: RequestValidationError) -> Problem:
-    """The 422 for parameters and bodies that do not fit their model; 400 for a body that is no JSON."""
+    """Return the 422 for parameters and bodies that do not fit their model; 400 for a body that is no JSON."""
     found = error.errors()
     for fault in found:
         if fault["type"] == "json_invalid":
@@ -88,12 +88,12 @@ def validation_problem(error: RequestValidationError) -> Problem:
 
 
 def _fault_code(kind: str) -> str:
-    """One code for every wrong value, whichever way it is wrong."""
+    """Return the fault's code: there is one for all wrong values."""
     return kind if kind in ("missing", "extra_forbidden") else "invalid_value"
 
 
 def _pointer(location: Sequence[int | str]) -> str:
-    """A JSON pointer for a place in the body; the plain name for a parameter."""
+    """Return a JSON pointer for a place in the body; the plain name for a parameter."""
     place, *steps = location
     return json_pointer(steps) if place == "body" else ".".join(str(step) for step in steps)
 
@@ -114,7 +114,7 @@ def install(app: FastAPI, paths: Paths) -> None:
         let_go_of_frames(error)
         return validation_problem(error).response(instance_of(request.scope))
 
-    # Exception: only what a middleware outside of ours lets through, since that answers all else.
+    # Exception: an error of a middleware outside of ours, which answers all others.
     for kind in (Problem, StorageError, RecordFormatError, Exception):
         app.add_exception_handler(kind, answer)
     app.add_exception_handler(HTTPException, answer_http)
@@ -123,7 +123,7 @@ def install(app: FastAPI, paths: Paths) -> None:
 
 
 class ProblemMiddleware:
-    """Answers what no handler caught. Pure ASGI; costs one call for a request that does not fail.
+    """ASGI middleware: answers errors that no handler caught. Costs one call for a request that does not fail.
 
     The framework's own handler for unforeseen errors raises again after it answered, which would log them twice.
     """
@@ -145,7 +145,7 @@ class ProblemMiddleware:
         try:
             await self.app(scope, receive, watched_send)
         except ClientDisconnect:
-            # Nobody is there to be answered.
+            # There is no client left to answer.
             return
         except Exception as error:
             if started:

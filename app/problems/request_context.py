@@ -1,4 +1,4 @@
-"""Who asks, and under which number: known to every log line that a request causes."""
+"""The context of a request: its number, its principal and its client. Every log line that it causes has them."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ _CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,255}")
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 """The request's number; ``None`` outside of requests."""
 principal: ContextVar[str | None] = ContextVar("principal", default=None)
-"""The name of who asks; ``None`` outside of requests, and before it is known."""
+"""The name of the request's principal; ``None`` outside of requests, and before it is known."""
 
 client_id: ContextVar[str] = ContextVar("client_id", default="")
-"""What the client calls itself in ``Client-Id``, for quotas; empty when it says nothing."""
+"""The client's name for itself, from ``Client-Id``; quotas may be for it. Empty without the header."""
 
 throttle_time_ms: ContextVar[int] = ContextVar("throttle_time_ms", default=0)
-"""For how long the quotas that the request broke ask its client to be silent; the longest of them."""
+"""The longest pause that a quota, which the request broke, asks of its client."""
 
 may_write: ContextVar[bool] = ContextVar("may_write", default=True)
-"""Whether the request is one that may change something; true outside of requests, where nobody can tell."""
+"""Whether the request may change something; true outside of requests, where it is not known."""
 
 CONTINUATION = "rollway.continuation"
 """In the scope of a request whose wait is over, and which runs again: its ``app.http.connection.parking.Parked``."""
 
 CLIENT = "rollway.client"
-"""In the scope of a request: its ``Client``, from connections that know."""
+"""The entry of a scope with the request's ``Client``, where the connection gives one."""
 
 
 class Client(Protocol):
-    """Whether anybody takes the answer."""
+    """The client of a request: whether it still takes the answer."""
 
     disconnected: bool
     """The connection is gone."""
     is_impatient: bool
-    """The client has closed its sending side, and may be gone: nobody can tell before its answer is sent."""
+    """The client has closed its sending side, and may be gone: only sending the answer can tell."""
 
     async def give_way(self) -> None:
-        """Let others have their turn of the event loop."""
+        """Let other requests run on the event loop."""
         ...
 
 
@@ -63,29 +63,29 @@ _READING_PATHS = frozenset({FETCH, OFFSETS})
 
 
 def may_change(scope: Scope) -> bool:
-    """Whether a request like this may change something: all but GET, HEAD, OPTIONS, and POSTs that only ask."""
+    """Return whether a request like this may change something: any but GET, HEAD, OPTIONS and POSTs that only read."""
     return scope["method"] not in SAFE_METHODS and scope["path"] not in _READING_PATHS
 
 
 async def give_way() -> None:
-    """Let other requests have their turn of the event loop: all that are at work on bodies, one after the other."""
+    """Let the other requests that work on bodies run on the event loop, one after the other."""
     asked_by = client.get()
     await (asyncio.sleep(0) if asked_by is None else asked_by.give_way())
 
 
 def throttle(time_ms: int) -> None:
-    """Note that a quota was broken, for the answer."""
+    """Note the pause that a broken quota asks for; the answer names the longest."""
     if time_ms > throttle_time_ms.get():
         throttle_time_ms.set(time_ms)
 
 
 def new_request_id() -> str:
-    """A number that no other request has."""
+    """Return a number that no other request has."""
     return secrets.token_hex(8)
 
 
 class RequestContext:
-    """ASGI middleware, the outermost: gives each request a number, and tells it in the answer.
+    """ASGI middleware, the outermost: gives each request a number, and names it in the answer.
 
     A client's own ``X-Request-Id`` is taken when it is 1 to 128 visible characters of ASCII, so that one number can be
     followed through several services; anything else is replaced.
@@ -122,12 +122,12 @@ class RequestContext:
 
 
 def given_request_id(value: bytes) -> str | None:
-    """The number a client gave, if it can be taken."""
+    """Return the number that a client gave, if it can be taken."""
     return value.decode() if _TAKEN.fullmatch(value) else None
 
 
 def given_client_id(value: bytes) -> str | None:
-    """What a client calls itself, if it can be taken."""
+    """Return the name that a client gave itself, if it can be taken."""
     return value.decode() if _CLIENT_ID.fullmatch(value) else None
 
 

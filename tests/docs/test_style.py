@@ -37,8 +37,10 @@ _PATTERNS = {instead: re.compile(phrase.replace(" ", r"\s+"), re.IGNORECASE) for
 FINISHED = (
     "app/access",
     "app/cli",
+    "app/load_jobs/refusals.py",
     "app/metrics",
     "app/openapi",
+    "app/problems",
     "app/quotas",
     "app/routes",
     "app/settings.py",
