@@ -72,8 +72,8 @@ _OUTCOMES = {
     ("PartProduceResult", "PartProduceFailure"): "PartProduceOutcome",
     ("ProduceResult", "ProduceFailure"): "PartitionProduceOutcome",
 }
-# Where some problems of a status lack the members of these, the status has their type all the same: 503 while the
-# service starts, and 422, of which this is the only type with members.
+# A status has these types even if some of its problems lack the members: 503 while the service starts, and 422, where
+# no other problem has members.
 _LOOSE = (kinds.STARTING.component, kinds.RECORD_TOO_LARGE.component)
 _PROGRESS = "StartingProgress"
 

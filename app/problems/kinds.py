@@ -1,7 +1,7 @@
 """The table of problem kinds, one constant for each: the only place of their codes, statuses and numbers.
 
 Raise one with ``Problem(kinds.JOB_NOT_FOUND, detail)``. The OpenAPI document, docs/reference/errors.md and the client
-library's exceptions are made from the table: run ``make openapi docs`` after a change. CONTRIBUTING.md has the recipe.
+library's exceptions are made from the table: run ``make openapi`` after a change. CONTRIBUTING.md has the recipe.
 """
 
 from __future__ import annotations

@@ -45,8 +45,6 @@ _RECORD_ERRORS_MAX = 100
 _PARTS_PER_TURN = 8
 """Parts that are made ready in one turn of the loop: each may be 64 KiB, or 2,000 records."""
 
-"""The code of parts that nothing is wrong with, when another was refused."""
-
 
 class PartResultDocument(ProduceResultDocument, gc=False, kw_only=True):
     """Where the records of one part went; see ``schemas.produce.PartProduceResult``."""

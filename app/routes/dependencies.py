@@ -257,7 +257,7 @@ async def only_utf8(request: Request) -> None:
                 "invalid_value",
                 f"the byte %{byte:02X} is not UTF-8; percent-encode the text's UTF-8, %C3%A9 for \u00e9",
             )
-            for name, byte in wrong
+            for name, byte in wrong[:ERRORS_MAX]
         ]
         raise _refused(faults, kinds.MALFORMED_REQUEST)
 
