@@ -40,7 +40,7 @@ from app.routes.topics import epochs, retention, topics
 from app.routes.transactions import hanging_transactions, load_jobs, producers, start_positions, transactions
 from app.service.service import Service
 from app.settings import Settings
-from storage.disk.clock import Clock
+from log_model.clock import Clock
 
 ROUTERS = [
     routes.router

@@ -25,11 +25,11 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from log_model.config import TopicConfig
+from log_model.errors import InvalidConfigError
 from rollway.records.compiled import PURE_PYTHON_VARIABLE
 from schemas.load_jobs import JOB_TIMEOUT_MS_MAX
 from schemas.names import host_name_problem, principal_problem
-from storage.config import TopicConfig
-from storage.errors import InvalidConfigError
 
 ENVIRONMENT_PREFIX = "ROLLWAY_"
 FILE_VARIABLE = "ROLLWAY_CONFIG"

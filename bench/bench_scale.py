@@ -26,14 +26,14 @@ from bench.rollway_server import RollwayServer
 from bench.rounds import in_turns
 from bench.rows import Goal, Plan, Row, Sample, row_of
 from bench.scenes import measure_load
-from storage.batches.append_request import AppendRequest
-from storage.batches.batch_validation import validate_batches
+from log_model.batches.append_request import AppendRequest
+from log_model.batches.batch_validation import validate_batches
+from log_model.offsets import Offset
 from storage.disk.file_system import LocalFileSystem
 from storage.index.offset_index import OffsetIndex
 from storage.index.time_index import TimeIndex
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset
 
 BENCH = "scale"
 MIB = 1024 * 1024

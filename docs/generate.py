@@ -22,9 +22,9 @@ from app.problems import kinds
 from app.settings import Settings
 from docs.markdown import code, table
 from docs.sdks_page import sdks_page
+from log_model.config import TopicConfig
 from rollway.client import errors as library_errors
 from rollway.spark.jobs.command.cli import application as rollway_spark
-from storage.config import TopicConfig
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/reference"

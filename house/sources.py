@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-PLACES = ("app", "storage", "schemas", "client/src")
+PLACES = ("app", "storage", "log_model", "schemas", "client/src")
 """The folders that are read, from the root of the repository."""
 SUFFIXES = (".py", ".pyx", ".pxd")
 

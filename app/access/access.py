@@ -17,7 +17,7 @@ from app.access.operations import (
 from app.problems import kinds
 from app.problems.engine import problem_for
 from app.problems.problem import Problem
-from storage.errors import UnknownTopicOrPartitionError
+from log_model.errors import UnknownTopicOrPartitionError
 
 audit = logging.getLogger("rollway.audit")
 

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from app.access.acls import Acl, Permission
 from app.access.credentials import Credential, Grant, Key, Token
 from app.access.operations import Operation, Pattern, PatternKind, ResourceKind
+from log_model.errors import CorruptionError
 from storage.disk.checked_json import dump_checked, parse_checked
 from storage.disk.file_names import TEMPORARY_SUFFIX
 from storage.disk.file_system import FileSystem, read_file, write_file_atomically
-from storage.errors import CorruptionError
 
 _VERSION = 1
 FILE_BYTES_MAX = 32 * 1024 * 1024

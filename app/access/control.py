@@ -17,9 +17,9 @@ from app.access.jwt_verifier import JwtVerifier
 from app.access.registry import AccessChangeError, AccessRegistry
 from app.problems.problem import invalid_value, json_pointer
 from app.settings import Settings
-from storage.disk.clock import Clock
+from log_model.clock import Clock
+from log_model.errors import outcome_unknown, refused_by_system
 from storage.disk.file_system import NotDurableError
-from storage.errors import outcome_unknown, refused_by_system
 
 Result = TypeVar("Result")
 

@@ -16,7 +16,7 @@ import httpx
 
 from app.cli.command_errors import AnswerError, CommandError, ServiceError, UnreachableError, UsageProblem
 from app.record_json.text_encodings import unpaired_surrogates
-from storage.disk.file_names import topic_name_problem
+from log_model.names import topic_name_problem
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 90.0

@@ -20,7 +20,7 @@ from app.engine_local.transactions.producer_owners import ProducerOwners
 from app.event_loop.pools import Pools, call_in
 from app.metrics.metrics import Metrics
 from app.settings import Settings
-from storage.disk.clock import ProtectedClock
+from log_model.clock import ProtectedClock
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from storage.manager.topic_registry import Topic

@@ -13,10 +13,11 @@ from contextlib import aclosing
 
 from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.transactions.logs import Logs
+from log_model.batches.batch_validation import validate_batches
+from log_model.errors import CorruptionError, PartitionOfflineError, UnknownTopicOrPartitionError
+from log_model.reads import Isolation
 from rollway.records import Record, RecordFormatError, columns_from_records, decode_batch, encode_batch, split_batches
-from storage.batches.batch_validation import validate_batches
-from storage.errors import CorruptionError, PartitionOfflineError, UnknownTopicOrPartitionError
-from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, PartitionLog
 
 CONFIG: dict[str, object] = {

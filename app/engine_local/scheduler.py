@@ -23,7 +23,7 @@ from app.event_loop.pools import Pools, call_in
 from app.metrics.metrics import Metrics
 from app.problems.problem import Problem
 from app.settings import Settings
-from storage.errors import StorageError
+from log_model.errors import StorageError
 from storage.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)

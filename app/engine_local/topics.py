@@ -16,12 +16,13 @@ from app.event_loop.piecewise import PIECE_COUNT, all_in_turns, pieces
 from app.event_loop.pools import Pools, call_in
 from app.metrics.metrics import Metrics
 from app.settings import Settings
-from storage.errors import PolicyViolationError, StorageError, UnknownTopicOrPartitionError
-from storage.log.partition_log import DeletedSegment, PartitionLog
-from storage.log.retention import RetentionEntry
+from log_model.errors import PolicyViolationError, StorageError, UnknownTopicOrPartitionError
+from log_model.names import refuse_internal
+from log_model.offsets import Offset
+from log_model.retention import DeletedSegment, RetentionEntry
+from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from storage.manager.topic_registry import Topic, refuse_internal
-from storage.offsets import Offset
+from storage.manager.topic_registry import Topic
 
 
 class Topics:

@@ -30,7 +30,7 @@ from app.problems.request_context import given_request_id
 from app.http.connection.protocol import Stage, Waits
 from app.http.transfer.transfer_turns import LEAST_PIECE_BYTES, PIECE_BYTES, TURN_BYTES
 from storage.disk.file_system import LocalFile
-from storage.log.log_snapshot import FileSlice
+from log_model.reads import FileSlice
 
 cdef extern from "<sys/types.h>" nogil:
     ctypedef long long off_t

@@ -19,9 +19,9 @@ from app.fast_path._plain_requests import Ticket
 from app.http.connection.hot import HotAnswer
 from storage.segment import batch_search
 from storage.log._plain_append import append, is_plain_batch
-from storage.disk.clock import SystemClock
-from storage.errors import StorageError
-from storage.log.log_snapshot import FileSlice
+from log_model.clock import SystemClock
+from log_model.errors import StorageError
+from log_model.reads import FileSlice
 
 cdef extern from "<time.h>" nogil:
     struct timespec:

@@ -14,11 +14,12 @@ from app.fetch.fetch_range import ISOLATIONS, FetchRequest, range_of, read_slice
 from app.http.connection.hot import HotAnswer, make_head
 from app.media_types import OCTETS, RECORD_BATCHES
 from app.quotas.limits import QuotaKind
+from log_model.offsets import Offset
+from log_model.reads import FetchData, Isolation
 from rollway.records.compiled import load
-from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
 from storage.manager.topic_registry import Topic
-from storage.offsets import Offset
 from storage.segment import batch_search
 
 if TYPE_CHECKING:

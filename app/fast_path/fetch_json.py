@@ -18,9 +18,10 @@ from app.record_json.decoding import DecodingLimits, NeedsRoomError
 from app.record_json.record_texts import IN_LINES, IN_LIST, RecordText
 from app.record_json.translate import FetchDocument, encode_document, encode_lines
 from app.service.parts import Parts
-from storage.errors import StorageError
-from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
-from storage.offsets import Offset
+from log_model.errors import StorageError
+from log_model.offsets import Offset
+from log_model.reads import FetchData, Isolation
+from storage.log.log_snapshot import LogSnapshot
 
 STORED_BYTES_MAX = 64 * 1024
 """So many bytes of batches become JSON on the loop; more in a thread."""

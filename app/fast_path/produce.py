@@ -25,15 +25,15 @@ from app.quotas.limits import QuotaKind
 from app.record_json.record_batches import needs_codec
 from app.record_json.translate import encode_document
 from app.service.parts import Parts
+from log_model.batches.batch_validation import ValidBatch, validate_batches
+from log_model.config import TopicConfig
+from log_model.errors import StorageError
+from log_model.names import INTERNAL_TOPICS
+from log_model.offsets import Offset
+from log_model.producers import KEYED_PRODUCER_ID_MIN
 from rollway.records import RecordFormatError
 from rollway.records.compiled import load
-from storage.batches.batch_validation import ValidBatch, validate_batches
-from storage.config import TopicConfig
-from storage.errors import StorageError
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
-from storage.manager.topic_registry import INTERNAL_TOPICS
-from storage.offsets import Offset
-from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
 
 plain_append = load("storage.log._plain_append")
 quick_answers = load("app.fast_path._quick_answers")

@@ -13,7 +13,7 @@ from app.quotas.limits import QuotaKind
 from app.record_json.record_batches import compresses, plain_batches, validated_batches
 from app.record_json.translate import parse_record_list
 from app.service.parts import Parts
-from storage.errors import StorageError
+from log_model.errors import StorageError
 
 BODY_BYTES_MAX = 128 * 1024
 """Measured: half a millisecond of the loop. More is read in a thread."""

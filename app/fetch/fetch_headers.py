@@ -7,9 +7,10 @@ from typing import Protocol
 
 from app.fetch.fetch_range import FetchRange
 from app.fetch.fetching import offset_headers
-from storage.log.log_snapshot import FetchData, LogSnapshot
+from log_model.offsets import Offset
+from log_model.reads import FetchData
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
-from storage.offsets import Offset
 
 IMMUTABLE = "max-age=60, immutable"
 """Nothing changes what is stored, but a topic made anew has the same URLs, and records are deleted: after a minute

@@ -17,6 +17,9 @@ from app.record_json import decoding
 from app.record_json.decoding import DecodedPiece, DecodedRecords, DecodingLimits, NeedsRoomError, decoded_pieces
 from app.record_json.record_texts import IN_LIST, RecordText
 from app.record_json.translate import Encoding
+from log_model.errors import CorruptionError
+from log_model.offsets import LogOffsetMetadata, Offset, Position
+from log_model.reads import FetchData, Isolation
 from rollway.records import (
     HEADER_BYTES,
     RecordBatch,
@@ -24,9 +27,7 @@ from rollway.records import (
     committed_batches,
     parse_header,
 )
-from storage.errors import CorruptionError
-from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
-from storage.offsets import LogOffsetMetadata, Offset, Position
+from storage.log.log_snapshot import LogSnapshot
 
 ISOLATIONS = {"read_uncommitted": Isolation.HIGH_WATERMARK, "read_committed": Isolation.LAST_STABLE}
 """Where a read of each kind of consumer ends (spec D12)."""

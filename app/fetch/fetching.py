@@ -23,10 +23,11 @@ from app.problems.problem import Problem
 from app.quotas.throttling import Quotas
 from app.record_json.work_rooms import WorkRooms
 from app.settings import Settings
-from storage.errors import UnknownTopicOrPartitionError
-from storage.log.log_snapshot import Isolation, LogSnapshot
+from log_model.errors import UnknownTopicOrPartitionError
+from log_model.offsets import Offset
+from log_model.reads import Isolation
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
-from storage.offsets import Offset
 
 Result = TypeVar("Result")
 

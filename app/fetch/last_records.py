@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from log_model.errors import CorruptionError
+from log_model.offsets import Offset
+from log_model.reads import Isolation
+from log_model.transactions import AbortedTransaction
 from rollway.records import BatchHeader, RecordBatch, RecordFormatError, decode_batch
-from storage.errors import CorruptionError
-from storage.log.log_snapshot import Isolation, LogSnapshot
-from storage.offsets import Offset
-from storage.transactions import AbortedTransaction
+from storage.log.log_snapshot import LogSnapshot
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 _FIRST_WINDOW = 256

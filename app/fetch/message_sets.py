@@ -14,9 +14,9 @@ from app.record_json.decoding import (
     NeedsRoomError,
     record_too_large,
 )
+from log_model.offsets import Offset
 from rollway.records import MESSAGE_OVERHEAD_BYTES, RecordColumns, encode_message_set, walk_entries
 from storage.log.log_snapshot import LogSnapshot
-from storage.offsets import Offset
 
 
 class MessageSetRead(NamedTuple):

@@ -26,14 +26,14 @@ from app.problems.problem import Problem
 from app.record_json.decoding import DECOMPRESSED_BYTES_MAX, DecodingLimits
 from app.record_json.record_texts import IN_LIST
 from app.record_json.translate import Encoding
-from storage.disk.file_names import PartitionName
-from storage.errors import (
+from log_model.errors import (
     StorageError,
     UnknownTopicIdError,
 )
-from storage.log.log_snapshot import FetchData, Isolation
+from log_model.names import PartitionName
+from log_model.offsets import LogOffsetMetadata, Offset
+from log_model.reads import FetchData, Isolation
 from storage.log.partition_log import PartitionLog
-from storage.offsets import LogOffsetMetadata, Offset
 
 PARTITIONS_PER_TURN = 256
 """Finding why so many cannot be fetched takes some 5 ms of the loop."""

@@ -11,12 +11,12 @@ from app.access.operations import Operation, topic_resource
 from app.fetch.fetching import Fetching
 from app.problems.engine import problem_for
 from app.problems.problem import Problem
+from log_model.errors import OffsetNotAvailableError, StorageError
+from log_model.reads import Isolation, TimestampedRecord
 from schemas.offsets import Isolation as IsolationName
 from schemas.offsets import OffsetAnswer, OffsetQuery, SpecialTimestamp
-from storage.errors import OffsetNotAvailableError, StorageError
-from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
-from storage.segment.timestamped_records import TimestampedRecord
 
 QUESTIONS_PER_TURN = 64
 """Writing the errors for this many questions takes some 3 ms of the loop."""

@@ -12,10 +12,11 @@ from typing import NamedTuple
 from app.fetch.fetch_range import read_listable
 from app.fetch.multi_fetch_body import FetchPartition
 from app.record_json.record_texts import RecordText
-from storage.errors import PartitionOfflineError, StorageError
-from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
+from log_model.errors import PartitionOfflineError, StorageError
+from log_model.offsets import Offset
+from log_model.reads import FetchData, Isolation
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
-from storage.offsets import Offset
 
 
 class Diverging(NamedTuple):

@@ -10,11 +10,12 @@ from app.engine_local.partitions.topic_ids import check_topic_id
 from app.fetch.fetching import Fetching
 from app.fetch.offset_lookup import refuse_behind_epoch
 from app.problems.problem import invalid_value
+from log_model.offsets import Offset
+from log_model.reads import Isolation
 from schemas.splits import SPLIT_COUNT_MAX, SplitBounds, SplitPartition, SplitRange, SplitRequest, TopicSplits
-from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
 from storage.log.splits import SplittableRange, TooManySplitsError, split_counts
-from storage.offsets import Offset
 
 Place = int | Literal["earliest", "latest"]
 

@@ -15,11 +15,12 @@ from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.transactions.logs import Logs
 from app.event_loop.piecewise import pieces
 from app.load_jobs.state import Loaded
-from storage.batches.batch_validation import ValidBatch
-from storage.disk.file_names import PartitionName
-from storage.errors import UnknownTopicOrPartitionError
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import UnknownTopicOrPartitionError
+from log_model.names import PartitionName
+from log_model.producers import SEQUENCE_COUNT
 from storage.log.partition_log import AppendResult
-from storage.producers.producer_entry import SEQUENCE_COUNT, ProducerEntry
+from storage.producers.producer_entry import ProducerEntry
 
 _ATTEMPTS_AT_A_TIME = 16
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from app.engine_local.keyed_log import Change
 from app.load_jobs.state import AbortReason, Forgotten, JobMode, JobState, JobTable, Loaded, LoadJob
-from storage.disk.file_names import PartitionName
-from storage.errors import CorruptionError
+from log_model.errors import CorruptionError
+from log_model.names import PartitionName
 
 TOPIC = "__load_jobs"
 _VERSION = 1

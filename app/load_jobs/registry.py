@@ -24,9 +24,8 @@ from app.load_jobs.progress import Attempt, Progress, is_row_count, progress_of
 from app.load_jobs.state import AbortReason, JobMode, Loaded, LoadJob, newest_first
 from app.load_jobs.store import Activity, JobLimits, JobStore
 from app.problems.problem import Problem
-from storage.batches.batch_validation import ValidBatch
-from storage.disk.file_names import PartitionName
-from storage.errors import (
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import (
     ConcurrentTransactionsError,
     PartitionFailedError,
     PartitionOfflineError,
@@ -34,6 +33,7 @@ from storage.errors import (
     ShuttingDownError,
     StorageError,
 )
+from log_model.names import PartitionName
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from storage.disk.file_names import PartitionName
+from log_model.names import PartitionName
 
 LOADED_COUNT_MAX = 5_000
 """Partitions whose rows are kept one by one: a job's record must fit into a batch."""

@@ -26,7 +26,7 @@ from app.load_jobs.records import (
     task_change,
 )
 from app.load_jobs.state import Forgotten, JobState, JobTable, LoadJob
-from storage.disk.clock import Ages
+from log_model.clock import Ages
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from typing import Any
 from app.problems import kinds, request_context
 from app.problems.kind import Kind
 from app.problems.problem import ERRORS_MAX, Fault, Problem, json_pointer
+from log_model import errors as storage_errors
+from log_model.errors import StorageError, let_go_of_frames
 from rollway.records import errors as format_errors
 from rollway.records.errors import RecordFormatError
-from storage import errors as storage_errors
-from storage.errors import StorageError, let_go_of_frames
 
 logger = logging.getLogger(__name__)
 

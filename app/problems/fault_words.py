@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
+from log_model.nearest_name import nearest_or_all
 from schemas.names import TOPIC_ID_PATTERN, TOPIC_NAME_PATTERN
 from schemas.records import NOT_BASE64
-from storage.nearest_name import nearest_or_all
 
 _EXPECTED = re.compile(r"Expected `([^`]*)`(?:, got `([^`]*)`)?(.*)", re.DOTALL)
 _KINDS = {

@@ -19,8 +19,8 @@ from app.problems.engine import problem_for
 from app.problems.fault_words import model_words
 from app.problems.kind import Kind
 from app.problems.problem import ERRORS_MAX, Fault, Problem, instance_of, invalid, json_pointer
+from log_model.errors import StorageError, let_go_of_frames
 from rollway.records.errors import RecordFormatError
-from storage.errors import StorageError, let_go_of_frames
 
 _KINDS = {
     kind.status: kind

@@ -12,8 +12,8 @@ from app.engine_local.transactions.pool import PooledProducer
 from app.problems.problem import Problem
 from app.produce.enlisting import PartitionAppend, Submitted, submit_appends
 from app.produce.submit import Producing
-from storage.disk.file_names import PartitionName
-from storage.errors import StorageError, let_go_of_frames
+from log_model.errors import StorageError, let_go_of_frames
+from log_model.names import PartitionName
 from storage.log.partition_log import AppendResult
 
 TRANSACTION_TIMEOUT_MS = 60_000

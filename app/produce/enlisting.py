@@ -15,12 +15,17 @@ from app.problems import kinds, request_context
 from app.problems.problem import Problem, invalid_value
 from app.produce.submit import Producing
 from app.quotas.throttling import Client
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import (
+    InvalidPidMappingError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    RefusedError,
+    StorageError,
+)
+from log_model.names import PartitionName, refuse_internal
 from rollway.records import BatchHeader
-from storage.batches.batch_validation import ValidBatch
-from storage.disk.file_names import PartitionName
-from storage.errors import InvalidPidMappingError, InvalidRecordError, InvalidTxnStateError, RefusedError, StorageError
 from storage.log.partition_log import AppendResult, PartitionLog
-from storage.manager.topic_registry import refuse_internal
 
 _APPENDS_PER_TURN = 32
 """Producing that begin in one turn of the loop: a small one to an idle writer is written there."""

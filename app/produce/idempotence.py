@@ -30,12 +30,11 @@ from app.produce.stored_records import holds_same_records
 from app.produce.submit import Producing
 from app.record_json.translate import TIME_ABSENT, Encoding, ParsedRecords, parse_record_lines, parse_record_list
 from app.record_json.work_rooms import RequestWork
-from storage.batches.batch_validation import ValidBatch
-from storage.errors import InvalidRecordError, OutOfOrderSequenceError, StorageError
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import InvalidRecordError, OutOfOrderSequenceError, StorageError
+from log_model.offsets import Offset
+from log_model.producers import KEYED_PRODUCER_ID_MIN, SEQUENCE_COUNT
 from storage.log.partition_log import PartitionLog
-from storage.offsets import Offset
-from storage.producers.producer_entry import SEQUENCE_COUNT
-from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
 
 EPOCH_COUNT = 2**15
 REPLAYED_HEADER = "Idempotent-Replayed"

@@ -12,10 +12,10 @@ from app.produce.idempotence import EPOCH_COUNT, ProducerStamp, RequestKey, key_
 from app.produce.produce_body import PartRequest, ProduceRequest
 from app.produce.stored_records import holds_same_records
 from app.produce.submit import Producing
-from storage.batches.batch_validation import ValidBatch
-from storage.errors import OutOfOrderSequenceError, UnknownTopicOrPartitionError
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import OutOfOrderSequenceError, UnknownTopicOrPartitionError
+from log_model.offsets import Offset
 from storage.log.partition_log import AppendResult, PartitionLog
-from storage.offsets import Offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from app.problems.problem import Fault, invalid
 from app.produce.idempotence import ProducerStamp
 from app.record_json.strict_json import check, decode, refuse_duplicates
 from app.record_json.translate import EncodedRecord, Encoding, JsonRecord, ParsedRecords, TextRecord, parsed_records
+from log_model.producers import KEYED_PRODUCER_ID_MIN
 from schemas.names import PARTITION_MAX
 from schemas.produce import TOPIC_TEXT_LENGTH_MAX
-from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
 
 EPOCH_MAX = 2**15 - 1
 SEQUENCE_MAX = 2**31 - 1

@@ -31,10 +31,10 @@ from app.produce.producing import ProduceResultDocument, batches_of, count_recor
 from app.produce.submit import Producing
 from app.record_json.translate import Encoding
 from app.record_json.work_rooms import RequestWork
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import InvalidRecordError, InvalidTopicError, StorageError
+from log_model.names import topic_name_problem
 from rollway.records.errors import BrokenRecordError, RecordFormatError
-from storage.batches.batch_validation import ValidBatch
-from storage.disk.file_names import topic_name_problem
-from storage.errors import InvalidRecordError, InvalidTopicError, StorageError
 from storage.log.partition_log import AppendResult, PartitionLog
 
 _HIDES_LOG_START = frozenset({2, 3, 6, 10, 17, 18, 29, 53, 56})

@@ -17,9 +17,9 @@ from app.access.operations import CLUSTER, Operation, transactional_id_resource
 from app.engine.attempt_names import is_attempt
 from app.produce.enlisting import transactional_id_of
 from app.produce.submit import Producing
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import InvalidPidMappingError
 from schemas.names import INTERNAL_ID_PREFIX
-from storage.batches.batch_validation import ValidBatch
-from storage.errors import InvalidPidMappingError
 
 
 def require_producers(

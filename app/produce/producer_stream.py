@@ -17,10 +17,10 @@ from app.produce.record_stream import RecordStream
 from app.produce.stored_records import KnownPlace, Rows, StoredPiece, find_stored
 from app.produce.submit import Producing
 from app.record_json.translate import TIME_ABSENT, Encoding, ParsedRecords, encode_document
-from storage.errors import OutOfOrderSequenceError, ProducerFencedError
+from log_model.errors import OutOfOrderSequenceError, ProducerFencedError
+from log_model.offsets import Offset
+from log_model.producers import SEQUENCE_COUNT
 from storage.log.partition_log import AppendResult, PartitionLog
-from storage.offsets import Offset
-from storage.producers.producer_entry import SEQUENCE_COUNT
 
 
 class ProducerStream(RecordStream):

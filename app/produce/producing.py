@@ -24,10 +24,10 @@ from app.produce.submit import Producing
 from app.record_json.record_batches import compresses, plain_batches, validated_batches
 from app.record_json.translate import Encoding, ParsedRecords, parse_record_list
 from app.record_json.work_rooms import RequestWork
-from storage.batches.batch_validation import ValidBatch
-from storage.errors import StorageError
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import StorageError
+from log_model.offsets import NO_TIMESTAMP
 from storage.log.partition_log import AppendResult, PartitionLog
-from storage.offsets import NO_TIMESTAMP
 
 _PREPARED_AT_ONCE = 4
 """Groups of partitions of one request that are encoded at the same time, in threads that other requests use as well."""

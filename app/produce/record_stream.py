@@ -37,8 +37,8 @@ from app.produce.producing import (
 )
 from app.produce.submit import Producing
 from app.record_json.translate import Encoding, ParsedRecords, encode_document, parse_record_lines
-from storage.batches.batch_validation import ValidBatch
-from storage.errors import ShuttingDownError, StorageError, let_go_of_frames
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import ShuttingDownError, StorageError, let_go_of_frames
 from storage.log.partition_log import AppendResult, PartitionLog
 
 BATCH_BYTES = 512 * 1024

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import StorageError
+from log_model.offsets import Offset
+from log_model.producers import SEQUENCE_COUNT
+from log_model.reads import Isolation
 from rollway.records import (
     RecordBatch,
     RecordColumns,
@@ -13,11 +18,7 @@ from rollway.records import (
     decompress_batch,
     split_batches,
 )
-from storage.batches.batch_validation import ValidBatch
-from storage.errors import StorageError
-from storage.log.log_snapshot import Isolation, LogSnapshot
-from storage.offsets import Offset
-from storage.producers.producer_entry import SEQUENCE_COUNT
+from storage.log.log_snapshot import LogSnapshot
 
 READ_BYTES = 1024 * 1024
 SEARCH_BYTES_MAX = 64 * 1024 * 1024

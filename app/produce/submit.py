@@ -20,8 +20,8 @@ from app.quotas.throttling import Client, Quotas
 from app.record_json.record_batches import needs_codec
 from app.record_json.work_rooms import WorkRooms
 from app.settings import Settings
-from storage.batches.batch_validation import ValidBatch, validate_batches
-from storage.batches.message_conversion import convert_message_set
+from log_model.batches.batch_validation import ValidBatch, validate_batches
+from log_model.batches.message_conversion import convert_message_set
 from storage.log.partition_log import AppendResult, PartitionLog
 
 

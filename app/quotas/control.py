@@ -11,7 +11,7 @@ from app.problems.problem import Problem
 from app.quotas.limits import QUOTA_COUNT_MAX, Limits, QuotaEntity
 from app.quotas.store import QuotaStore
 from app.quotas.throttling import Quotas
-from storage.errors import ChangeOutcomeUnknownError
+from log_model.errors import ChangeOutcomeUnknownError
 
 
 class QuotaControl:

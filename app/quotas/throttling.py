@@ -10,7 +10,7 @@ from app.problems import kinds, request_context
 from app.problems.problem import Problem
 from app.quotas.limits import Limit, QuotaEntity, QuotaKind, QuotaTable
 from app.quotas.sampled_rate import SAMPLE_COUNT, WINDOW_MS, SampledRate
-from storage.disk.clock import Clock
+from log_model.clock import Clock
 
 TRACKED_CLIENTS_MAX = 100_000
 

@@ -17,6 +17,8 @@ from app.problems import kinds
 from app.problems.problem import Problem
 from app.record_json.record_texts import RecordText, bounded_texts
 from app.record_json.translate import Encoding, TooManyValuesError
+from log_model.errors import CorruptionError
+from log_model.offsets import Offset
 from rollway.records import (
     BatchHeader,
     DecompressedSizeError,
@@ -27,8 +29,6 @@ from rollway.records import (
     decode_pieces,
     decompress_batch,
 )
-from storage.errors import CorruptionError
-from storage.offsets import Offset
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """The largest batch a producer may send, decompressed; also what the batches of one answer take together."""

@@ -8,6 +8,11 @@ from typing import Protocol, cast
 
 from app.problems.engine import record_problem
 from app.record_json.translate import Encoding, ParsedRecords
+from log_model.batches.batch_validation import ValidBatch, allows_range, allows_records, own_batch, own_section
+from log_model.batches.message_conversion import check_fits_segment, validate_each
+from log_model.batches.recompression import level_of, stored_codec
+from log_model.config import TopicConfig
+from log_model.errors import InvalidRecordError, MessageTooLargeError, RecordError
 from rollway.records import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -18,11 +23,6 @@ from rollway.records import (
     parse_header,
 )
 from rollway.records.compiled import load
-from storage.batches.batch_validation import ValidBatch, allows_range, allows_records, own_batch, own_section
-from storage.batches.message_conversion import check_fits_segment, validate_each
-from storage.batches.recompression import level_of, stored_codec
-from storage.config import TopicConfig
-from storage.errors import InvalidRecordError, MessageTooLargeError, RecordError
 
 _COMPRESSION_OVERHEAD_BYTES = 128
 

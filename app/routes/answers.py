@@ -11,15 +11,15 @@ from starlette.types import Receive, Scope, Send
 
 from app.http.bodies.byte_budget import Hold
 from app.problems.problem import Problem
+from log_model.config import TopicConfig
+from log_model.offsets import LeaderEpoch
+from log_model.reads import SegmentInfo
+from log_model.retention import RetentionEntry
 from schemas.epochs import EpochEnd, EpochHistory, EpochRange
 from schemas.retention import PartitionPlan, PlannedSegment, RetentionPolicyInForce
 from schemas.topics import ConfigValue, PartitionDescription, SegmentDescription, TopicDescription
-from storage.config import TopicConfig
-from storage.log.log_snapshot import SegmentInfo
 from storage.log.partition_log import PartitionLog
-from storage.log.retention import RetentionEntry
 from storage.manager.topic_registry import Topic
-from storage.offsets import LeaderEpoch
 
 IS_HELD = "rollway.is_held"
 """Key of an ASGI scope: true if a budget already counts the bytes of its response."""

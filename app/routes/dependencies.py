@@ -31,6 +31,8 @@ from app.record_json.work_rooms import RequestWork
 from app.service.parts import Parts
 from app.service.service import Service
 from app.start_positions.registry import StartPositions
+from log_model.names import topic_name_problem
+from log_model.nearest_name import nearest_or_all
 from schemas.names import (
     GROUP_ID_LENGTH_MAX,
     ID_SCHEMA,
@@ -43,9 +45,7 @@ from schemas.names import (
     transactional_id_problem,
 )
 from schemas.offsets import Isolation
-from storage.disk.file_names import topic_name_problem
 from storage.log.partition_log import PartitionLog
-from storage.nearest_name import nearest_or_all
 
 CONTROL_BODY_BYTES_MAX = 1024 * 1024
 CONTROL_VALUES_MAX = 250_000

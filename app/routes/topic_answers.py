@@ -10,10 +10,10 @@ from pydantic import BaseModel
 from app.engine_local.engine import LocalEngine
 from app.event_loop.piecewise import pieces, smallest
 from app.routes.answers import describe_partition, describe_plan, describe_topic
+from log_model.retention import RetentionEntry
 from schemas.retention import RetentionPlan
 from schemas.topics import PartitionList, TopicPage
 from storage.log.partition_log import PartitionLog
-from storage.log.retention import RetentionEntry
 from storage.manager.topic_registry import Topic
 
 Item = TypeVar("Item")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from app.engine_local.transactions.log.state import Transaction, TransactionState
+from log_model.names import PartitionName
 from schemas.transactions import (
     State,
     StateFilter,
@@ -13,7 +14,6 @@ from schemas.transactions import (
     TransactionPartition,
     TransactionSummary,
 )
-from storage.disk.file_names import PartitionName
 
 _OPEN = frozenset({TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 _OURS = _OPEN | {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}

@@ -29,9 +29,9 @@ from app.server import log_output
 from app.server.connections import protocol_class
 from app.server.full_collections import short_collections
 from app.settings import Settings, is_loopback
+from log_model.errors import DirectoryLockedError, StorageError
 from storage.disk.file_names import LOCK
 from storage.disk.file_system import LocalFileSystem
-from storage.errors import DirectoryLockedError, StorageError
 from storage.manager.log_manager import LOGS_DIRECTORY
 
 logger = logging.getLogger(__name__)

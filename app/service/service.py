@@ -23,9 +23,9 @@ from app.quotas.store import QuotaStore
 from app.service.opening_progress import describe, report, summarize
 from app.service.parts import Parts
 from app.settings import Settings
+from log_model.clock import Clock, SystemClock
+from log_model.config import ProducerLimits
 from rollway.records.compiled import is_compiled
-from storage.config import ProducerLimits
-from storage.disk.clock import Clock, SystemClock
 from storage.disk.file_system import LocalFileSystem
 from storage.manager.log_manager import OWN_DIRECTORY, LogManager
 from storage.recovery.recovery_progress import RecoveryMeter

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from app.engine_local.keyed_log import Change
 from app.start_positions.state import PinnedGroup, PinnedTopic, PositionTable
-from storage.errors import CorruptionError
+from log_model.errors import CorruptionError
 
 TOPIC = "__start_positions"
 _VERSION = 1

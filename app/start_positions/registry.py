@@ -22,8 +22,8 @@ from app.problems.problem import Fault, Problem, invalid
 from app.start_positions import state
 from app.start_positions.records import TOPIC, group_change, read_table
 from app.start_positions.state import PinnedGroup, Positions, PositionTable
-from storage.disk.clock import Ages
-from storage.errors import (
+from log_model.clock import Ages
+from log_model.errors import (
     PartitionOfflineError,
     ShuttingDownError,
     StorageError,

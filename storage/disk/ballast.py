@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from log_model.errors import UnavailableError
 from storage.disk.file_system import File, FileSystem
-from storage.errors import UnavailableError
 
 _logger = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from storage.disk.file_names import PartitionName, topic_name_problem
+from log_model.errors import CorruptionError
+from log_model.names import PartitionName, topic_name_problem
+from log_model.offsets import Offset
 from storage.disk.file_system import FileSystem, read_file, write_file_atomically
-from storage.errors import CorruptionError
-from storage.offsets import Offset
 
 _VERSION = "0"
 _SIZE_BYTES_MAX = 64 * 1024 * 1024

@@ -7,9 +7,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from log_model.errors import DirectoryLockedError
 from storage.disk.file_names import LOCK
 from storage.disk.file_system import FileSystem, Lock
-from storage.errors import DirectoryLockedError
 
 _logger = logging.getLogger(__name__)
 

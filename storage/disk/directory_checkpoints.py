@@ -12,18 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from log_model.names import PartitionName
+from log_model.offsets import Offset
 from storage.disk.ballast import Ballast
 from storage.disk.checked_json import dump_checked, parse_checked
 from storage.disk.checkpoint import CorruptCheckpointError, OffsetCheckpoint
-from storage.disk.file_names import (
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    PartitionName,
-)
+from storage.disk.file_names import HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from storage.disk.file_system import FileSystem, read_file, write_file_atomically
 from storage.disk.truncation_gaps import TruncationGaps
-from storage.offsets import Offset
 
 _logger = logging.getLogger(__name__)
 

@@ -6,6 +6,8 @@ import re
 import uuid
 from typing import NamedTuple
 
+from log_model.names import PartitionName, topic_name_problem
+
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -29,24 +31,12 @@ CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 LOCK = ".lock"
 
 OFFSET_DIGITS = 20
-TOPIC_NAME_LENGTH_MAX = 249
 FILE_NAME_LENGTH_MAX = 255
 PARTITION_COUNT_MAX = 10_000
 SEGMENT_SIZE_BYTES_MAX = 2**31 - 1
 
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _DELETE_DIRECTORY = re.compile(r"(?P<name>.+)\.(?P<id>[0-9a-f]{32})-(?P<kind>delete|future|stray)")
 _OFFSET_NAME = re.compile(r"(?P<offset>[0-9]+)(?P<suffix>\.[a-z]+)(?P<state>\.deleted|\.cleaned|\.swap)?")
-
-
-class PartitionName(NamedTuple):
-    """A topic name and a partition number."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class OffsetFileName(NamedTuple):
@@ -55,19 +45,6 @@ class OffsetFileName(NamedTuple):
     offset: int
     suffix: str
     state: str
-
-
-def topic_name_problem(name: str) -> str | None:
-    """Return a sentence that says why ``name`` cannot name a topic; ``None`` if it can (spec Defaults)."""
-    if not name:
-        return "a topic name cannot be empty"
-    if len(name) > TOPIC_NAME_LENGTH_MAX:
-        return f"a topic name has at most {TOPIC_NAME_LENGTH_MAX} characters, this one has {len(name)}"
-    if name in {".", ".."}:
-        return 'a topic name cannot be "." or ".."'
-    if _TOPIC_NAME.fullmatch(name) is None:
-        return "a topic name has only ASCII letters, digits, '.', '_' and '-'"
-    return None
 
 
 def partition_directory_name(name: PartitionName) -> str:

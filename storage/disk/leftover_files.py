@@ -7,6 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
+from log_model.offsets import Offset
 from rollway.records import HEADER_BYTES, RecordBatch, RecordFormatError, parse_header
 from storage.disk.file_names import (
     CLEANED_SUFFIX,
@@ -22,7 +23,6 @@ from storage.disk.file_names import (
     parse_offset_file_name,
 )
 from storage.disk.file_system import FileSystem, read_file, write_file_atomically
-from storage.offsets import Offset
 
 _ENTRIES = {OFFSET_INDEX_SUFFIX: struct.Struct(">i4x"), TIME_INDEX_SUFFIX: struct.Struct(">8xi")}
 _PIECE_ENTRIES = 8192

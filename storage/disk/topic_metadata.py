@@ -10,9 +10,9 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from log_model.errors import CorruptionError
 from storage.disk.file_names import META_PROPERTIES, PARTITION_METADATA
 from storage.disk.file_system import FileSystem, read_file, write_file_atomically
-from storage.errors import CorruptionError
 
 _SIZE_BYTES_MAX = 64 * 1024
 _NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from log_model.names import PartitionName
+from log_model.offsets import Offset
 from storage.disk.ballast import Ballast
 from storage.disk.checked_json import dump_checked, parse_checked
-from storage.disk.file_names import PartitionName
 from storage.disk.file_system import FileSystem, read_file, write_file_atomically
-from storage.offsets import Offset
 
 _logger = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from log_model.errors import CorruptionError
+from log_model.offsets import ByteRange, Offset, Position
 from rollway.records import HEADER_BYTES, BatchHeader, RecordBatch, RecordFormatError, parse_header
 from storage.disk.file_system import File
-from storage.errors import CorruptionError
 from storage.index.index_file import RELATIVE_OFFSET_MAX
-from storage.offsets import ByteRange, Offset, Position
 
 _PIECE_BYTES = 8192
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.config import TopicConfig
+from log_model.config import TopicConfig
+from log_model.offsets import NO_TIMESTAMP, Offset, TimestampOffset
 from storage.disk.file_system import FileSystem, write_file_atomically
 from storage.index.batch_walk import StoredBatch
 from storage.index.offset_index import OffsetIndex
 from storage.index.time_index import TimeIndex
-from storage.offsets import NO_TIMESTAMP, Offset, TimestampOffset
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from log_model.errors import CorruptionError
 from storage.disk.file_system import File, FileSystem
-from storage.errors import CorruptionError
 from storage.index.key_samples import Memory
 
 RELATIVE_OFFSET_MAX = 2**31 - 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
+from log_model.offsets import Offset, OffsetPosition, Position
 from storage.index.index_file import POSITION_MAX, InvalidEntryError
 from storage.index.key_samples import Memory
 from storage.index.sparse_index import SparseIndex, floor_slot
-from storage.offsets import Offset, OffsetPosition, Position
 
 _ENTRY = struct.Struct(">ii")
 _read_entry = _ENTRY.unpack_from

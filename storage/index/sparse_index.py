@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Generic, Self, TypeVar
 
+from log_model.offsets import Offset
 from storage.disk.file_system import FileSystem
 from storage.index.index_file import RELATIVE_OFFSET_MAX, CorruptIndexError, IndexFile, open_or_make
 from storage.index.key_samples import Memory
-from storage.offsets import Offset
 
 WARM_BYTES = 8192
 """The newest part of an index, searched first. Two pages: reads at the end of the log keep them in memory."""

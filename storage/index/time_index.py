@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
+from log_model.offsets import NO_TIMESTAMP, Offset, TimestampOffset
 from storage.index.index_file import IndexFullError, InvalidEntryError
 from storage.index.key_samples import KeyLayout, KeySamples, Memory
 from storage.index.sparse_index import SparseIndex, floor_slot
-from storage.offsets import NO_TIMESTAMP, Offset, TimestampOffset
 
 SAMPLED_ENTRIES_MIN = 2048
 SAMPLED_ASKED_MIN = 16

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from log_model.offsets import Offset
+from log_model.transactions import AbortedTransaction
 from storage.disk.file_system import File, FileSystem, read_file, write_file_atomically
 from storage.index.index_file import CorruptIndexError, InvalidEntryError
-from storage.offsets import Offset
-from storage.transactions import AbortedTransaction
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0

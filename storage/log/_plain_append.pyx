@@ -20,14 +20,14 @@ from libc.string cimport memcpy
 from crc32c import crc32c
 
 from rollway.records.sections import reader
-from storage.batches.append_request import AppendResult
+from log_model.batches.append_request import AppendResult
 from storage.disk.file_system import LocalFile
 from storage.index.index_file import POSITION_MAX, RELATIVE_OFFSET_MAX
 from storage.log.log_snapshot import LogSnapshot
 from storage.index.offset_index import OffsetIndex
-from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, OffsetPosition, TimestampOffset
+from log_model.offsets import NO_TIMESTAMP, LogOffsetMetadata, OffsetPosition, TimestampOffset
 from storage.index.time_index import TimeIndex
-from storage.transactions import NOTHING_UNSTABLE
+from log_model.transactions import NOTHING_UNSTABLE
 from storage.log.written_log import WrittenState
 
 cdef extern from "Python.h":
@@ -45,7 +45,7 @@ cdef extern from "<unistd.h>" nogil:
     int SEEK_END
 
 cdef enum:
-    # As in ``rollway.records`` and ``storage.batches.batch_validation``.
+    # As in ``rollway.records`` and ``log_model.batches.batch_validation``.
     HEADER_BYTES = 61
     OVERHEAD_BYTES = 12
     CHECKED_FROM = 21

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import CorruptBatchError, UnexpectedAppendOffsetError
+from log_model.offsets import LeaderEpoch, Offset
+from log_model.transactions import marker_of
 from rollway.records import HEADER_BYTES, RecordBatch, RecordFormatError, split_batches
-from storage.batches.batch_validation import ValidBatch
-from storage.errors import CorruptBatchError, UnexpectedAppendOffsetError
 from storage.log.log_truncation import LogTruncation
 from storage.log.log_writer import LogWriter
-from storage.offsets import LeaderEpoch, Offset
-from storage.transactions import marker_of
 
 
 class CopiedAppend:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.disk.clock import Clock
+from log_model.clock import Clock
 from storage.disk.file_system import FileSystem
 from storage.segment.segment import Segment
 

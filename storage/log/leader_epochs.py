@@ -8,8 +8,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
+from log_model.epochs import EpochEndOffset, EpochEntry
+from log_model.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
+from log_model.offsets import LeaderEpoch, Offset
 from storage.disk.checkpoint import (
     CorruptCheckpointError,
     checkpoint_content,
@@ -18,8 +20,6 @@ from storage.disk.checkpoint import (
     write_checkpoint,
 )
 from storage.disk.file_system import FileSystem, NotDurableError, write_new_file
-from storage.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
-from storage.offsets import LeaderEpoch, Offset
 
 _EPOCH_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1
@@ -28,22 +28,8 @@ _epoch_of = attrgetter("epoch")
 _start_of = attrgetter("start_offset")
 
 
-class EpochEntry(NamedTuple):
-    """A leader epoch and the first offset written in it."""
-
-    epoch: LeaderEpoch
-    start_offset: Offset
-
-
 # Most partitions never have another epoch, and share this tuple.
 _FIRST_EPOCH = (EpochEntry(LeaderEpoch(0), Offset(0)),)
-
-
-class EpochEndOffset(NamedTuple):
-    """A leader epoch and the offset behind its last record."""
-
-    epoch: LeaderEpoch
-    end_offset: Offset
 
 
 class LeaderEpochs:

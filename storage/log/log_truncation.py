@@ -6,10 +6,10 @@ import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from log_model.errors import NO_ROOM_ERRORS
+from log_model.offsets import Offset
 from storage.disk.truncation_gaps import TruncationGap
-from storage.errors import NO_ROOM_ERRORS
 from storage.log.written_log import WrittenLog
-from storage.offsets import Offset
 from storage.segment.segment import Segment
 
 

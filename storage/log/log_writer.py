@@ -7,10 +7,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
-from rollway.records import BatchHeader, ControlRecord, parse_header
-from storage.batches.append_request import AppendRequest, AppendResult, marker_batch
-from storage.batches.batch_validation import ValidBatch
-from storage.errors import (
+from log_model.batches.append_request import AppendRequest, AppendResult, marker_batch
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import (
     NO_ROOM_ERRNOS,
     NO_ROOM_ERRORS,
     CorruptionError,
@@ -22,13 +21,14 @@ from storage.errors import (
     StorageError,
     TooManyOpenFilesError,
 )
+from log_model.offsets import NO_TIMESTAMP, LogOffsetMetadata, Offset, Position, TimestampOffset
+from log_model.producers import ProducerBatch, add_sequence
+from log_model.transactions import NOTHING_UNSTABLE, CompletedTransaction
+from rollway.records import BatchHeader, ControlRecord, parse_header
 from storage.log.written_log import LogParts, WrittenLog, WrittenState
-from storage.offsets import NO_TIMESTAMP, LogOffsetMetadata, Offset, Position, TimestampOffset
-from storage.producers.producer_entry import ProducerBatch, add_sequence
 from storage.producers.producer_state import ProducerDraft, ProducerState
 from storage.producers.repeated_requests import find_repeated
 from storage.segment.segment import RELATIVE_OFFSET_MAX
-from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction
 
 __all__ = ["AppendRequest", "AppendResult", "LogParts", "LogWriter", "WrittenState"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from storage.disk.file_names import PartitionName
+from log_model.names import PartitionName
 
 
 class OneWriter:

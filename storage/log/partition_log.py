@@ -6,13 +6,12 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from rollway.records import BatchHeader
-from storage.batches.append_request import AppendRequest, AppendResult
-from storage.config import TopicConfig
-from storage.disk.file_names import PartitionName
-from storage.errors import (
+from log_model.batches.append_request import AppendRequest, AppendResult
+from log_model.config import TopicConfig
+from log_model.epochs import EpochEntry
+from log_model.errors import (
     NO_ROOM_ERRNOS,
     OffsetOutOfRangeError,
     PartitionFailedError,
@@ -20,35 +19,30 @@ from storage.errors import (
     PolicyViolationError,
     StorageError,
 )
+from log_model.names import PartitionName
+from log_model.offsets import LeaderEpoch, LogOffsetMetadata, Offset
+from log_model.producers import ProducerBatch
+from log_model.retention import DeletedSegment, RetentionEntry, RetentionReason
+from log_model.transactions import NOTHING_UNSTABLE, TransactionMarker
+from rollway.records import BatchHeader
 from storage.log.copied_append import CopiedAppend
 from storage.log.deleted_files import DeletedFiles
-from storage.log.leader_epochs import EpochEntry, LeaderEpochs
+from storage.log.leader_epochs import LeaderEpochs
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.log_truncation import LogTruncation
 from storage.log.log_writer import LogWriter
 from storage.log.one_writer import OneWriter
 from storage.log.replica_set import restored_high_watermark
-from storage.log.retention import RetentionEntry, RetentionReason, find_reasons, plan_retention, retained_segments
+from storage.log.retention import find_reasons, plan_retention, retained_segments
 from storage.log.written_log import LogParts, WrittenState, place_of
-from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset
-from storage.producers.producer_entry import ProducerBatch
 from storage.producers.producer_state import ProducerState
 from storage.segment.segment import Segment
-from storage.transactions import NOTHING_UNSTABLE, TransactionMarker
 
 __all__ = ["AppendRequest", "AppendResult", "DeletedSegment", "PartitionLog", "TransactionMarker"]
 
 _logger = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
-
-
-class DeletedSegment(NamedTuple):
-    """A segment that retention removed, and by which rule."""
-
-    base_offset: Offset
-    size_bytes: int
-    reason: str
 
 
 class PartitionLog:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from storage.errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasError
-from storage.offsets import LogOffsetMetadata, Offset
+from log_model.errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasError
+from log_model.offsets import LogOffsetMetadata, Offset
 
 NODE_ID = 1
 """This node's number by default."""

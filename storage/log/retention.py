@@ -7,23 +7,14 @@ other: below the log start offset, too many bytes, too old, a registered policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from itertools import accumulate
 
-from storage.config import TopicConfig
-from storage.errors import InvalidConfigError
-from storage.offsets import Offset
+from log_model.config import TopicConfig
+from log_model.errors import InvalidConfigError
+from log_model.offsets import Offset
+from log_model.retention import RetentionEntry, RetentionReason
 from storage.segment.segment import Segment
-
-
-class RetentionReason(StrEnum):
-    """The rule that deletes a segment."""
-
-    LOG_START = "log_start_offset"
-    SIZE = "retention.bytes"
-    TIME = "retention.ms"
-    POLICY = "retention.policy"
 
 
 class RetainedSegment:
@@ -77,19 +68,6 @@ def check_policy(config: TopicConfig) -> None:
         raise InvalidConfigError(
             [("retention.policy", f"{config.retention_policy!r} is not registered; registered: {known}")]
         )
-
-
-@dataclass(frozen=True, slots=True)
-class RetentionEntry:
-    """One segment in a plan: the rule that deletes it now, or the reason that keeps it and until when."""
-
-    base_offset: Offset
-    end_offset: Offset
-    size_bytes: int
-    largest_timestamp: int
-    reason: RetentionReason | None
-    held_by: str | None
-    due_ms: int | None
 
 
 def retained_segments(segments: Sequence[Segment], log_end_offset: Offset) -> list[RetainedSegment]:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from log_model.offsets import Offset, Position
+from log_model.reads import Isolation
 from storage.index.batch_walk import StoredBatch
-from storage.log.log_snapshot import Isolation, LogSnapshot
-from storage.offsets import Offset, Position
+from storage.log.log_snapshot import LogSnapshot
 from storage.segment.segment import Segment
 
 

@@ -12,13 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.config import TopicConfig
-from storage.disk.clock import Clock
-from storage.disk.directory_checkpoints import DirectoryCheckpoints
-from storage.disk.file_names import PartitionName
-from storage.disk.file_system import FileSystem
-from storage.disk.leftover_files import remove_segment_files
-from storage.errors import (
+from log_model.clock import Clock
+from log_model.config import TopicConfig
+from log_model.epochs import EpochEntry
+from log_model.errors import (
     NO_DESCRIPTOR_ERRNOS,
     NO_ROOM_ERRNOS,
     CorruptionError,
@@ -26,11 +23,17 @@ from storage.errors import (
     TooManyOpenFilesError,
     too_many_open_files,
 )
+from log_model.names import PartitionName
+from log_model.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
+from log_model.reads import OffsetRange
+from log_model.transactions import NOTHING_UNSTABLE, CompletedTransaction, UnstableTransactions
+from storage.disk.directory_checkpoints import DirectoryCheckpoints
+from storage.disk.file_system import FileSystem
+from storage.disk.leftover_files import remove_segment_files
 from storage.log.deleted_files import DeletedFiles
-from storage.log.leader_epochs import EpochEntry, LeaderEpochs
-from storage.log.log_snapshot import LogSnapshot, OffsetRange
+from storage.log.leader_epochs import LeaderEpochs
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.replica_set import ReplicaSet
-from storage.offsets import LeaderEpoch, LogOffsetMetadata, Offset, Position
 from storage.producers.producer_replay import replay_producers
 from storage.producers.producer_state import ProducerState
 from storage.producers.transaction_checkpoint import TransactionCheckpoint
@@ -38,7 +41,6 @@ from storage.segment.file_watch import FileWatch
 from storage.segment.segment import Segment
 from storage.segment.segment_room import SegmentRoom
 from storage.segment.writeback import Writeback
-from storage.transactions import NOTHING_UNSTABLE, CompletedTransaction, UnstableTransactions
 
 
 class WrittenState(NamedTuple):

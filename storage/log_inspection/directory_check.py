@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from log_model.names import PartitionName
 from storage.disk.file_names import (
     CLEAN_SHUTDOWN_MARKER,
     HIGH_WATERMARK_CHECKPOINT,
@@ -14,7 +15,6 @@ from storage.disk.file_names import (
     LOG_SUFFIX,
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
-    PartitionName,
     is_deleted_directory_name,
     is_set_aside_directory_name,
     parse_partition_directory_name,

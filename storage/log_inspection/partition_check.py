@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from log_model.names import PartitionName
 from storage.disk.file_names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
@@ -14,7 +15,6 @@ from storage.disk.file_names import (
     PRODUCER_SNAPSHOT_SUFFIX,
     TEMPORARY_SUFFIX,
     TRANSACTION_INDEX_CHECKPOINT,
-    PartitionName,
     parse_offset_file_name,
 )
 from storage.disk.file_system import FileSystem

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from log_model.offsets import NO_TIMESTAMP
 from rollway.records import Codec, HeaderColumns, RecordFormatError, TimestampType, decode_batch, split_batches
 from rollway.records.compression import find_lz4_obstacle
 from storage.disk.file_names import (
@@ -31,7 +32,6 @@ from storage.log_inspection.stored_files import (
     read_transaction_entries,
 )
 from storage.log_inspection.transaction_check import TransactionWalk
-from storage.offsets import NO_TIMESTAMP
 
 SEGMENT_OFFSETS_MAX = 2**31 - 1
 DECODED_BATCH_BYTES_MAX = 64 << 20

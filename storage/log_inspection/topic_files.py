@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.disk.file_names import PartitionName
+from log_model.names import PartitionName
 from storage.disk.file_system import FileSystem
 from storage.log_inspection.findings import Findings
 from storage.log_inspection.partition_check import PartitionReport

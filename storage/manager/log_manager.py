@@ -10,25 +10,22 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from storage.config import ProducerLimits, TopicConfig
-from storage.disk.ballast import BALLAST_BYTES, Ballast
-from storage.disk.clock import Clock, ProtectedClock, SystemClock
-from storage.disk.dir_lock import DirectoryLock
-from storage.disk.directory_checkpoints import DirectoryCheckpoints, LogStarts
-from storage.disk.file_names import (
-    CLEAN_SHUTDOWN_MARKER,
-    PARTITION_COUNT_MAX,
-    topic_name_problem,
-)
-from storage.disk.file_system import FileSystem, LocalFileSystem, write_file_atomically
-from storage.disk.topic_metadata import MetaProperties, new_topic_id, read_meta_properties, write_meta_properties
-from storage.errors import (
+from log_model.clock import Clock, ProtectedClock, SystemClock
+from log_model.config import ProducerLimits, TopicConfig
+from log_model.errors import (
     DirectoryLockedError,
     InvalidTopicError,
     ShuttingDownError,
     UnavailableError,
     UnknownTopicOrPartitionError,
 )
+from log_model.names import refuse_internal, topic_name_problem
+from storage.disk.ballast import BALLAST_BYTES, Ballast
+from storage.disk.dir_lock import DirectoryLock
+from storage.disk.directory_checkpoints import DirectoryCheckpoints, LogStarts
+from storage.disk.file_names import CLEAN_SHUTDOWN_MARKER, PARTITION_COUNT_MAX
+from storage.disk.file_system import FileSystem, LocalFileSystem, write_file_atomically
+from storage.disk.topic_metadata import MetaProperties, new_topic_id, read_meta_properties, write_meta_properties
 from storage.log.partition_log import PartitionLog
 from storage.log.retention import check_policy
 from storage.manager.log_opening import LogOpening
@@ -36,14 +33,7 @@ from storage.manager.partition_factory import PartitionFactory
 from storage.manager.refused_changes import RefusedChanges
 from storage.manager.topic_changes import TopicChanges
 from storage.manager.topic_directories import TopicDirectories
-from storage.manager.topic_registry import (
-    Topic,
-    TopicRecord,
-    TopicRegistry,
-    TopicState,
-    known_producer_id_max,
-    refuse_internal,
-)
+from storage.manager.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState, known_producer_id_max
 from storage.producers.producer_ids import ProducerIds
 from storage.recovery.recovery_progress import PartitionRecovery, RecoveryMeter
 

@@ -14,15 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.config import TopicConfig
+from log_model.config import TopicConfig
+from log_model.errors import CorruptionError
+from log_model.names import PartitionName
+from log_model.offsets import Offset
 from storage.disk.directory_checkpoints import DirectoryCheckpoints
-from storage.disk.file_names import PartitionName, partition_directory_name
+from storage.disk.file_names import partition_directory_name
 from storage.disk.file_system import FileSystem
-from storage.errors import CorruptionError
 from storage.log.partition_log import PartitionLog
 from storage.manager.partition_factory import PartitionFactory
 from storage.manager.topic_registry import TopicRecord, TopicRegistry, TopicState
-from storage.offsets import Offset
 from storage.recovery.recovery_progress import PartitionRecovery, RecoveryMeter
 from storage.recovery.segment_recovery import scan_bytes
 

@@ -6,22 +6,18 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from storage.config import ProducerLimits, TopicConfig
-from storage.disk.clock import Clock
+from log_model.clock import Clock
+from log_model.config import ProducerLimits, TopicConfig
+from log_model.names import PartitionName
+from log_model.offsets import Offset
 from storage.disk.directory_checkpoints import DirectoryCheckpoints
-from storage.disk.file_names import (
-    LEADER_EPOCH_CHECKPOINT,
-    PARTITION_METADATA,
-    PartitionName,
-    partition_directory_name,
-)
+from storage.disk.file_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, partition_directory_name
 from storage.disk.file_system import FileSystem, sync_new_file, write_new_file
 from storage.disk.topic_metadata import partition_metadata, write_partition_metadata
 from storage.log.leader_epochs import LeaderEpochs
 from storage.log.partition_log import PartitionLog
 from storage.log.written_log import LogParts
 from storage.manager.topic_registry import TopicRecord, TopicState
-from storage.offsets import Offset
 from storage.producers.producer_state import ProducerState
 from storage.producers.transaction_checkpoint import TransactionCheckpoint
 from storage.recovery.recovery import PartitionOpener

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from storage.errors import UnavailableError, refused_by_system
+from log_model.errors import UnavailableError, refused_by_system
 
 
 class _Half(NamedTuple):

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from storage.config import TopicConfig
+from log_model.config import TopicConfig
+from log_model.errors import UnavailableError, outcome_unknown, refused_by_system
+from log_model.names import PartitionName
 from storage.disk.directory_checkpoints import DirectoryCheckpoints
-from storage.disk.file_names import PartitionName
 from storage.disk.file_system import NotDurableError
-from storage.errors import UnavailableError, outcome_unknown, refused_by_system
 from storage.log.partition_log import PartitionLog
 from storage.manager.partition_factory import PartitionFactory
 from storage.manager.refused_changes import RefusedChanges

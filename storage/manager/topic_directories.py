@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from storage.disk.clock import Clock
+from log_model.clock import Clock
+from log_model.errors import CorruptionError, TopicExistsError
+from log_model.names import PartitionName
 from storage.disk.file_names import (
-    PartitionName,
     deleted_directory_name,
     is_deleted_directory_name,
     parse_partition_directory_name,
     partition_directory_name,
 )
 from storage.disk.file_system import FileSystem
-from storage.errors import CorruptionError, TopicExistsError
 from storage.log.deleted_files import DeletedDirectories, remove_directory
 
 

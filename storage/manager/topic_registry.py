@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from storage.config import TopicConfig
+from log_model.config import TopicConfig
+from log_model.errors import CorruptionError, InvalidConfigError, TopicExistsError
+from log_model.names import INTERNAL_TOPICS, PartitionName, topic_name_problem
+from log_model.producers import KEYED_PRODUCER_ID_MIN
 from storage.disk.checked_json import dump_checked, parse_checked
-from storage.disk.file_names import PARTITION_COUNT_MAX, TEMPORARY_SUFFIX, PartitionName, topic_name_problem
+from storage.disk.file_names import PARTITION_COUNT_MAX, TEMPORARY_SUFFIX
 from storage.disk.file_system import FileSystem, NotDurableError, read_file, write_file_atomically
 from storage.disk.topic_metadata import is_topic_id
-from storage.errors import CorruptionError, InvalidConfigError, InvalidTopicError, TopicExistsError
 from storage.log.partition_log import PartitionLog
-from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__load_jobs", "__start_positions", "__transaction_state"})
 
 _SUFFIX = ".json"
 _VERSION = 1
@@ -196,16 +195,6 @@ def _check(record: TopicRecord, version: object) -> None:
             raise ValueError(f"{count!r} is no number of partitions")
     if not isinstance(record.overrides, dict):
         raise ValueError("config is no object")
-
-
-def refuse_internal(name: str) -> None:
-    """Refuse internal topics, which clients may only read and describe.
-
-    Raises:
-        InvalidTopicError: ``name`` is an internal topic.
-    """
-    if name in INTERNAL_TOPICS:
-        raise InvalidTopicError(f"{name} is an internal topic: it can be read and described, not written or changed")
 
 
 def known_producer_id_max(topics: Mapping[str, Topic], below: int) -> int:

@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from log_model.errors import CoordinatorFencedError, InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
+from log_model.offsets import NO_TIMESTAMP, Offset
+from log_model.producers import ProducerBatch, add_sequence
+from log_model.transactions import TransactionMarker
 from rollway.records import BatchHeader, ControlRecord
-from storage.errors import CoordinatorFencedError, InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
-from storage.offsets import NO_TIMESTAMP, Offset
 from storage.producers.producer_snapshot import ProducerRecord
-from storage.transactions import TransactionMarker
 
 _BATCHES_KEPT = 5
-SEQUENCE_COUNT = 2**31
-"""After this many records of a producer in a partition its sequences begin at 0 again."""
 
 _NO_SEQUENCE = -1
 _NO_OFFSET = Offset(-1)
-
-
-def add_sequence(sequence: int, increment: int) -> int:
-    """Add to a sequence; 0 follows 2^31-1. ``increment`` may be negative."""
-    return (sequence + increment) % SEQUENCE_COUNT
-
-
-class ProducerBatch(NamedTuple):
-    """A batch of a producer in the log. Both ends are inclusive: they belong to the first and the last record."""
-
-    first_sequence: int
-    last_sequence: int
-    first_offset: Offset
-    last_offset: Offset
-    timestamp: int
-    """The batch's greatest timestamp; for LogAppendTime, the time of its append."""
-
-    @classmethod
-    def of(cls, header: BatchHeader) -> ProducerBatch:
-        """Make the entry of the batch with this header, as stamped by the log."""
-        return cls(
-            header.base_sequence,
-            add_sequence(header.base_sequence, header.last_offset_delta),
-            Offset(header.base_offset),
-            Offset(header.last_offset),
-            header.max_timestamp,
-        )
 
 
 @dataclass(frozen=True, slots=True)

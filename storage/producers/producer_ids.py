@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from log_model.errors import CorruptionError, refused_by_system
 from storage.disk.checked_json import dump_checked, parse_checked
 from storage.disk.file_system import FileSystem, read_file, write_file_atomically
-from storage.errors import CorruptionError, refused_by_system
 
 BLOCK_COUNT = 1_000
 """Number of ids that one write reserves. A killed process loses the unused ids of its block, which costs nothing."""

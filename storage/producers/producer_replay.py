@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from log_model.offsets import LogOffsetMetadata, Offset
+from log_model.transactions import CompletedTransaction, marker_of
 from storage.index.batch_walk import StoredBatch, read_batch
-from storage.offsets import LogOffsetMetadata, Offset
 from storage.producers.producer_state import ProducerState
 from storage.segment.segment import Segment
-from storage.transactions import CompletedTransaction, marker_of
 
 
 def replay_producers(

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from log_model.errors import CorruptionError
+from log_model.offsets import Offset
 from storage.disk.file_names import DELETED_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX, offset_file_name, parse_offset_file_name
 from storage.disk.file_system import FileSystem, read_file, write_file_atomically
-from storage.errors import CorruptionError
-from storage.offsets import Offset
 
 _logger = logging.getLogger(__name__)
 

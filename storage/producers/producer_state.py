@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+from log_model.config import PRODUCER_COUNT_MAX, PRODUCER_EXPIRATION_MS
+from log_model.offsets import LogOffsetMetadata, Offset
+from log_model.producers import ProducerBatch
+from log_model.transactions import CompletedTransaction, OpenTransaction, TransactionMarker
 from rollway.records import BatchHeader, ControlRecord, ControlType
-from storage.config import PRODUCER_COUNT_MAX, PRODUCER_EXPIRATION_MS
 from storage.disk.file_system import FileSystem
-from storage.offsets import LogOffsetMetadata, Offset
-from storage.producers.producer_entry import ProducerBatch, ProducerEntry, check_batch, check_marker
+from storage.producers.producer_entry import ProducerEntry, check_batch, check_marker
 from storage.producers.producer_snapshot import ProducerSnapshots
-from storage.transactions import CompletedTransaction, OpenTransaction, TransactionMarker
 
 
 class _Known(Protocol):

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from log_model.errors import OutOfOrderSequenceError
+from log_model.offsets import Offset
+from log_model.producers import KEYED_PRODUCER_ID_MIN, ProducerBatch, add_sequence
 from rollway.records import BatchHeader
-from storage.errors import OutOfOrderSequenceError
-from storage.offsets import Offset
-from storage.producers.producer_entry import ProducerBatch, ProducerEntry, add_sequence
-
-KEYED_PRODUCER_ID_MIN = 2**62
-"""Producer ids from here on stand for the key of one request. Such a producer writes once, from sequence 0, in an epoch
-that is not counted up but belongs to the request."""
+from storage.producers.producer_entry import ProducerEntry
 
 
 class RequestSequences(NamedTuple):

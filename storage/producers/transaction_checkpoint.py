@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from log_model.offsets import Offset
 from storage.disk.checkpoint import CorruptCheckpointError, parse_number, read_checkpoint, write_checkpoint
 from storage.disk.file_names import TRANSACTION_INDEX_CHECKPOINT
 from storage.disk.file_system import FileSystem
-from storage.offsets import Offset
 
 _logger = logging.getLogger(__name__)
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from log_model.errors import CorruptionError
+from log_model.offsets import LeaderEpoch, Offset, Position
 from storage.disk.checkpoint import CorruptCheckpointError
 from storage.disk.file_names import LOG_SUFFIX, offset_file_name, parse_offset_file_name
 from storage.disk.leftover_files import clear_leftovers, find_lost_segments, remove_segment_files
 from storage.disk.topic_metadata import CorruptMetadataError, read_partition_metadata, write_partition_metadata
-from storage.errors import CorruptionError
 from storage.index.index_builder import IndexSettings
 from storage.log.partition_log import PartitionLog
 from storage.log.written_log import LogParts
-from storage.offsets import LeaderEpoch, Offset, Position
 from storage.recovery.recovery_progress import PartitionRecovery, RecoveryMeter
 from storage.recovery.segment_recovery import SegmentRecovery
 from storage.recovery.segment_split import find_overflow, split_segment

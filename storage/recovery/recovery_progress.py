@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from storage.disk.clock import Clock
-from storage.disk.file_names import PartitionName
-from storage.errors import DISK_FULL_ERRNOS
-from storage.log.log_snapshot import OffsetRange
-from storage.offsets import Offset
+from log_model.clock import Clock
+from log_model.errors import DISK_FULL_ERRNOS
+from log_model.names import PartitionName
+from log_model.offsets import Offset
+from log_model.reads import OffsetRange
 
 
 class RecoveryProgress(NamedTuple):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from log_model.errors import CorruptionError
+from log_model.offsets import ByteRange, Offset
 from storage.disk.file_names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -20,10 +22,8 @@ from storage.disk.file_names import (
 from storage.disk.file_system import File, FileSystem
 from storage.disk.leftover_files import LostSegment, remove_segment_files
 from storage.disk.truncation_gaps import TruncationGap
-from storage.errors import CorruptionError
 from storage.log.leader_epochs import LeaderEpochs
 from storage.log.written_log import LogParts
-from storage.offsets import ByteRange, Offset
 from storage.recovery.recovery_progress import PartitionRecovery, RecoveryMeter
 from storage.recovery.segment_scan import SegmentScan, SegmentScanner, indexed_position, leads_to, written_bytes
 from storage.segment.segment import Segment

@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from crc32c import crc32c
 
+from log_model.errors import CorruptionError
+from log_model.offsets import ByteRange, Offset, Position
 from rollway.records import HEADER_BYTES, BatchHeader, RecordBatch, RecordFormatError, parse_header
 from storage.disk.file_system import File, FileSystem
-from storage.errors import CorruptionError
 from storage.index.batch_walk import StoredBatch
 from storage.index.offset_index import OffsetIndex
 from storage.log.leader_epochs import LeaderEpochs
-from storage.offsets import ByteRange, Offset, Position
 from storage.segment.old_messages import old_message_at
 from storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
 

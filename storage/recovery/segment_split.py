@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from log_model.errors import CorruptionError
+from log_model.offsets import ByteRange, Offset, Position
+from log_model.transactions import AbortedTransaction
 from rollway.records import HEADER_BYTES, RecordBatch, RecordFormatError, parse_header
 from storage.disk.file_names import (
     CLEANED_SUFFIX,
@@ -16,11 +19,8 @@ from storage.disk.file_names import (
 )
 from storage.disk.file_system import File, FileSystem
 from storage.disk.leftover_files import clear_leftovers, remove_segment_files
-from storage.errors import CorruptionError
 from storage.index.transaction_index import write_transaction_index
-from storage.offsets import ByteRange, Offset, Position
 from storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
-from storage.transactions import AbortedTransaction
 
 _COPY_BYTES = 1024 * 1024
 _OFFSET_MAX = Offset(2**63 - 1)

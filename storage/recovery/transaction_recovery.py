@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 
-from storage.errors import CorruptionError
+from log_model.errors import CorruptionError
+from log_model.offsets import Offset
+from log_model.reads import OffsetRange
 from storage.index.index_file import CorruptIndexError
-from storage.log.log_snapshot import OffsetRange
-from storage.offsets import Offset
 from storage.producers.producer_replay import replay_producers, replay_segment, with_ends
 from storage.producers.producer_state import ProducerState
 from storage.producers.transaction_checkpoint import TransactionCheckpoint

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
+from log_model.offsets import Offset, Position
 from rollway.records import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from rollway.records.batch import MAGIC
 from rollway.records.compiled import load
@@ -25,7 +26,6 @@ from storage.disk.file_system import File, FileSystem, LocalFile
 from storage.index.index_file import RELATIVE_OFFSET_MAX
 from storage.index.lazy_index import LazyIndex
 from storage.index.offset_index import OffsetIndex
-from storage.offsets import Offset, Position
 from storage.segment.segment_file import SegmentFile
 
 COPIED_INDEX_BYTES_MAX = 64 * 1024 * 1024

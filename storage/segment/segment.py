@@ -9,15 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from storage.batches.batch_validation import ValidBatch
-from storage.config import TopicConfig
-from storage.disk.file_names import (
-    DELETED_SUFFIX,
-    LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    offset_file_name,
-)
+from log_model.batches.batch_validation import ValidBatch
+from log_model.config import TopicConfig
+from log_model.offsets import NO_TIMESTAMP, ByteRange, Offset, OffsetPosition, Position, TimestampOffset
+from log_model.reads import TimestampedRecord
+from storage.disk.file_names import DELETED_SUFFIX, LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, offset_file_name
 from storage.disk.file_system import File, FileSystem
 from storage.disk.leftover_files import remove_segment_files
 from storage.index.batch_walk import StoredBatch
@@ -25,12 +21,11 @@ from storage.index.index_builder import IndexBuilder, IndexSettings
 from storage.index.lazy_index import LazyIndex
 from storage.index.offset_index import OffsetIndex
 from storage.index.time_index import TimeIndex
-from storage.offsets import NO_TIMESTAMP, ByteRange, Offset, OffsetPosition, Position, TimestampOffset
 from storage.segment.batch_search import BatchSearch, SegmentRead
 from storage.segment.segment_file import SegmentFile, fsync
 from storage.segment.segment_indexes import open_offset_index, open_time_index, peek_largest_timestamp, verified
 from storage.segment.segment_transactions import SegmentTransactions
-from storage.segment.timestamped_records import TimestampedRecord, find_largest, first_record, first_timestamp
+from storage.segment.timestamped_records import find_largest, first_record, first_timestamp
 
 _logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from log_model.errors import CorruptionError
+from log_model.offsets import ByteRange, Offset, OffsetPosition
 from storage.disk.file_system import File, FileSystem
-from storage.errors import CorruptionError
 from storage.index.batch_walk import StoredBatch, walk_batches
-from storage.offsets import ByteRange, Offset, OffsetPosition
 
 
 class SegmentFile:

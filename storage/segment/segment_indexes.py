@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from log_model.errors import CorruptionError
+from log_model.offsets import Offset, OffsetPosition, Position, TimestampOffset
 from storage.disk.file_system import FileSystem
-from storage.errors import CorruptionError
 from storage.index.batch_walk import StoredBatch
 from storage.index.index_builder import IndexBuilder, IndexSettings, write_offset_index, write_time_index
 from storage.index.lazy_index import LazyIndex
 from storage.index.offset_index import OffsetIndex
 from storage.index.time_index import TimeIndex
-from storage.offsets import Offset, OffsetPosition, Position, TimestampOffset
 from storage.segment.segment_file import SegmentFile
 
 _MISSING_MAX = 16

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from storage.config import TopicConfig
-from storage.offsets import NO_TIMESTAMP
+from log_model.config import TopicConfig
+from log_model.offsets import NO_TIMESTAMP
 from storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
 
 _ALWAYS = 2**63 - 1

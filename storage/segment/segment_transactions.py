@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from log_model.errors import CorruptionError
+from log_model.offsets import Offset
+from log_model.transactions import AbortedTransaction
 from storage.disk.file_names import TRANSACTION_INDEX_SUFFIX, offset_file_name
 from storage.disk.file_system import FileSystem
-from storage.errors import CorruptionError
 from storage.index.lazy_index import LazyIndex
 from storage.index.transaction_index import AbortedTransactions, TransactionIndex, write_transaction_index
-from storage.offsets import Offset
-from storage.transactions import AbortedTransaction
 
 
 class SegmentTransactions:

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
+from log_model.batches.batch_validation import DECOMPRESSED_BYTES_MAX
+from log_model.offsets import NO_TIMESTAMP, Offset
+from log_model.reads import TimestampedRecord
 from rollway.records import BatchHeader, RecordColumns, TimestampType, decode_pieces, decompress_batch
-from storage.batches.batch_validation import DECOMPRESSED_BYTES_MAX
 from storage.disk.file_system import File
 from storage.index.batch_walk import StoredBatch, read_batch
-from storage.offsets import NO_TIMESTAMP, Offset
-
-
-class TimestampedRecord(NamedTuple):
-    """A record found by its timestamp."""
-
-    offset: Offset
-    timestamp: int
-    leader_epoch: int
 
 
 def find_largest(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from storage.config import TopicConfig
+from log_model.config import TopicConfig
 from storage.segment.segment import Segment
 
 GATHERED_BYTES = 4 * 1024 * 1024

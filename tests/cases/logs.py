@@ -12,6 +12,12 @@ import crc32c
 import pytest
 
 from app.problems.engine import problem_for
+from log_model.batches.batch_validation import validate_batches
+from log_model.clock import ManualClock
+from log_model.errors import StorageError
+from log_model.offsets import Offset
+from log_model.reads import Isolation
+from log_model.transactions import AbortedTransaction, TransactionMarker
 from rollway.records import (
     BatchHeader,
     Codec,
@@ -23,17 +29,12 @@ from rollway.records import (
     records_from_columns,
     split_batches,
 )
-from storage.batches.batch_validation import validate_batches
-from storage.disk.clock import ManualClock
 from storage.disk.file_system import FileSystem
-from storage.errors import StorageError
-from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset
 from storage.recovery.recovery_progress import PartitionRecovery
 from storage.segment.segment import Segment
-from storage.transactions import AbortedTransaction, TransactionMarker
 
 TOPIC = "cases"
 START_MS = 1_700_000_000_000

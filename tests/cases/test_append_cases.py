@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
+from log_model.batches.batch_validation import validate_batches
+from log_model.errors import InvalidRecordError, StorageError
+from log_model.offsets import Offset
 from rollway.records import Codec, ControlType, RecordBatch, decode_batch, encode_control_batch, parse_header
 from rollway.records.compression import compress
-from storage.batches.batch_validation import validate_batches
-from storage.errors import InvalidRecordError, StorageError
 from storage.log.partition_log import AppendRequest
-from storage.offsets import Offset
 from tests.cases.logs import (
     LONG_MAX,
     START_MS,

@@ -12,9 +12,9 @@ from pathlib import Path
 import lz4.frame
 import pytest
 
+from log_model.errors import InvalidRecordError
 from rollway.records import Codec, RecordBatch, TimestampType, decode_batch, parse_header
 from rollway.records.compression import compress
-from storage.errors import InvalidRecordError
 from tests.cases.logs import LONG_MAX, START_MS, CaseLog, batch_of, patched, raw_batch, raw_record, refused
 
 NewLog = Callable[..., CaseLog]

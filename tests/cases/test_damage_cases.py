@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from log_model.errors import CorruptionError, PartitionOfflineError
+from log_model.offsets import Offset
+from log_model.reads import Isolation, OffsetRange
 from rollway.records import Record, columns_from_records, encode_batch
-from storage.errors import CorruptionError, PartitionOfflineError
-from storage.log.log_snapshot import Isolation, OffsetRange
-from storage.offsets import Offset
 from tests.cases.logs import START_MS, CaseLog, batch_of
 
 NewLog = Callable[..., CaseLog]

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from rollway.records import split_batches
-from storage.errors import (
+from log_model.errors import (
     CorruptBatchError,
     FencedLeaderEpochError,
     OffsetOutOfRangeError,
     UnexpectedAppendOffsetError,
     UnknownLeaderEpochError,
 )
+from log_model.offsets import LeaderEpoch, Offset
+from log_model.reads import Isolation
+from rollway.records import split_batches
 from storage.log.leader_epochs import LeaderEpochs
-from storage.log.log_snapshot import Isolation
-from storage.offsets import LeaderEpoch, Offset
 from tests.cases.logs import CaseLog, batch_of, kafka_code_of
 
 NewLog = Callable[..., CaseLog]

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from log_model.offsets import Offset
+from log_model.reads import Isolation, OffsetRange
 from rollway.records import Codec
-from storage.log.log_snapshot import Isolation, OffsetRange
 from storage.log_inspection import verify_directory
-from storage.offsets import Offset
 from tests.cases.logs import TOPIC, CaseLog, batch_of
 
 NewLog = Callable[..., CaseLog]

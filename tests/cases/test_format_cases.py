@@ -11,6 +11,11 @@ import pytest
 
 from app.fetch.fetch_range import FetchRange, FetchRequest
 from app.fetch.message_sets import read_message_set
+from log_model.batches.batch_validation import validate_batches
+from log_model.batches.message_conversion import convert_message_set
+from log_model.errors import InvalidRecordError
+from log_model.offsets import Offset
+from log_model.reads import Isolation
 from rollway.records import (
     Codec,
     Record,
@@ -22,12 +27,7 @@ from rollway.records import (
     split_batches,
 )
 from rollway.records.compression import compress
-from storage.batches.batch_validation import validate_batches
-from storage.batches.message_conversion import convert_message_set
-from storage.errors import InvalidRecordError
-from storage.log.log_snapshot import Isolation
 from storage.log.partition_log import AppendRequest, AppendResult
-from storage.offsets import Offset
 from tests.cases.logs import START_MS, CaseLog, batch_of, patched, raw_batch, raw_record, refused, varint
 
 NewLog = Callable[..., CaseLog]

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import storage.manager.partition_factory
-from storage.batches.batch_validation import validate_batches
-from storage.errors import DiskFullError, NotEnoughReplicasError, PartitionFailedError, PartitionOfflineError
-from storage.log.log_snapshot import Isolation
+from log_model.batches.batch_validation import validate_batches
+from log_model.errors import DiskFullError, NotEnoughReplicasError, PartitionFailedError, PartitionOfflineError
+from log_model.offsets import LogOffsetMetadata, Offset, Position
+from log_model.reads import Isolation
 from storage.log.partition_log import AppendRequest
 from storage.log.replica_set import ReplicaSet
-from storage.offsets import LogOffsetMetadata, Offset, Position
 from tests.cases.logs import TOPIC, CaseLog, batch_of
 from tests.support.recording_file_system import RecordingFileSystem
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from log_model.offsets import Offset
 from rollway.records import split_batches
-from storage.offsets import Offset
 from tests.cases.logs import START_MS, CaseLog, assert_whole, batch_of, sized_batch
 from tests.support.recording_file_system import RecordingFileSystem
 

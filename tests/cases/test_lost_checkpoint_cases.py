@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.errors import PartitionOfflineError
-from storage.log.log_snapshot import OffsetRange
-from storage.offsets import Offset
+from log_model.errors import PartitionOfflineError
+from log_model.offsets import Offset
+from log_model.reads import OffsetRange
 from tests.cases.logs import TOPIC, CaseLog, batch_of, refused
 
 NewLog = Callable[..., CaseLog]

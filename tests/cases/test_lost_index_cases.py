@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.offsets import Offset
+from log_model.offsets import Offset
 from tests.cases.logs import START_MS, CaseLog, batch_of
 
 NewLog = Callable[..., CaseLog]

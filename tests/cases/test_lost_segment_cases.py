@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.errors import CorruptionError, PartitionOfflineError
-from storage.log.log_snapshot import OffsetRange
+from log_model.errors import CorruptionError, PartitionOfflineError
+from log_model.offsets import Offset
+from log_model.reads import OffsetRange
 from storage.log_inspection import Severity, verify_directory
-from storage.offsets import Offset
 from tests.cases.logs import CaseLog, batch_of
 
 NewLog = Callable[..., CaseLog]

@@ -11,12 +11,12 @@ from typing import Self
 
 import pytest
 
+from log_model.batches.batch_validation import validate_batches
+from log_model.errors import OffsetOutOfRangeError, StorageError
+from log_model.offsets import Offset
 from rollway.records import parse_header, split_batches
-from storage.batches.batch_validation import validate_batches
-from storage.errors import OffsetOutOfRangeError, StorageError
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, AppendResult
-from storage.offsets import Offset
 from tests.cases.logs import CaseLog, batch_of
 
 NewLog = Callable[..., CaseLog]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from log_model.batches.batch_validation import validate_batches
+from log_model.offsets import Offset
 from rollway.records import RecordBatch, split_batches
 from rollway.records.batch import build_batch
-from storage.batches.batch_validation import validate_batches
 from storage.log.partition_log import AppendRequest, AppendResult
-from storage.offsets import Offset
 from tests.cases.logs import START_MS, CaseLog, batch_of, raw_record, refused
 
 NewLog = Callable[..., CaseLog]

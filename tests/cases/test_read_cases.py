@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from log_model.errors import CorruptionError, OffsetOutOfRangeError
+from log_model.offsets import LogOffsetMetadata, Offset, Position
+from log_model.reads import FileSlice, Isolation
 from rollway.records import split_batches
-from storage.errors import CorruptionError, OffsetOutOfRangeError
-from storage.log.log_snapshot import FileSlice, Isolation
-from storage.offsets import LogOffsetMetadata, Offset, Position
 from tests.cases.logs import EVERYTHING, START_MS, TOPIC, CaseLog, batch_of, kafka_code_of, raw_record, sized_batch
 from tests.support.kafka_directory import NOON_MS, KafkaDirectory, Segment, batch, emptied, with_crc
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from log_model.batches.batch_validation import validate_batches
+from log_model.clock import ManualClock
+from log_model.errors import DiskFullError
 from rollway.records import Record, TimestampType, columns_from_records, encode_batch, split_batches
-from storage.batches.batch_validation import validate_batches
-from storage.disk.clock import ManualClock
-from storage.errors import DiskFullError
 from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.manager.log_manager import LogManager
 

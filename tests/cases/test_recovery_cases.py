@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from log_model.clock import ManualClock
+from log_model.errors import CorruptionError, DirectoryLockedError, PartitionOfflineError
+from log_model.offsets import Offset
+from log_model.reads import Isolation, OffsetRange
 from rollway.records import Codec
-from storage.disk.clock import ManualClock
-from storage.errors import CorruptionError, DirectoryLockedError, PartitionOfflineError
-from storage.log.log_snapshot import Isolation, OffsetRange
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset
 from tests.cases.logs import TOPIC, CaseLog, assert_whole, batch_of
 from tests.support.kafka_directory import KafkaDirectory, Segment, batch
 from tests.support.recording_file_system import RecordingFileSystem
@@ -307,7 +307,7 @@ def test_rc_12_a_second_opening_is_refused(tmp_path: Path) -> None:
         LogManager.open(tmp_path / "data", clock=ManualClock())
     program = (
         "import sys; from pathlib import Path\n"
-        "from storage.errors import DirectoryLockedError\n"
+        "from log_model.errors import DirectoryLockedError\n"
         "from storage.manager.log_manager import LogManager\n"
         "try:\n"
         "    manager = LogManager.open(Path(sys.argv[1]))\n"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from log_model.batches.batch_validation import validate_batches
+from log_model.errors import InvalidConfigError, OffsetOutOfRangeError, StorageError
+from log_model.offsets import Offset
+from log_model.reads import Isolation
 from rollway.records import split_batches
-from storage.batches.batch_validation import validate_batches
-from storage.errors import InvalidConfigError, OffsetOutOfRangeError, StorageError
-from storage.log.log_snapshot import Isolation
 from storage.log.partition_log import AppendRequest
 from storage.log.retention import RetainedSegment, register_policy
-from storage.offsets import Offset
 from tests.cases.logs import EVERYTHING, START_MS, TOPIC, CaseLog, assert_whole, batch_of, refused
 from tests.support.recording_file_system import RecordingFileSystem
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from log_model.offsets import LogOffsetMetadata, Offset, Position
 from rollway.records import split_batches
 from storage.log_inspection import verify_directory
 from storage.manager.log_manager import LogManager
-from storage.offsets import LogOffsetMetadata, Offset, Position
 from tests.cases.logs import START_MS, TOPIC, CaseLog, assert_whole, batch_of, sized_batch, with_crc
 from tests.support.kafka_directory import KafkaDirectory, Segment, batch
 from tests.support.recording_file_system import RecordingFileSystem

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from rollway.records import Record, TimestampType, columns_from_records, encode_batch, split_batches
-from storage.batches.batch_validation import validate_batches
-from storage.disk.clock import ManualClock
-from storage.disk.file_system import LocalFileSystem
-from storage.errors import (
+from log_model.batches.batch_validation import validate_batches
+from log_model.clock import ManualClock
+from log_model.errors import (
     CorruptionError,
     DiskFailedError,
     PartitionOfflineError,
     TooManyOpenFilesError,
     TopicExistsError,
 )
+from log_model.offsets import Offset
+from rollway.records import Record, TimestampType, columns_from_records, encode_batch, split_batches
+from storage.disk.file_system import LocalFileSystem
 from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset
 
 
 class RefusingFileSystem(LocalFileSystem):

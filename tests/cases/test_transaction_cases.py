@@ -7,6 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from log_model.batches.batch_validation import validate_batches
+from log_model.errors import OffsetOutOfRangeError
+from log_model.offsets import Offset
+from log_model.reads import Isolation
+from log_model.transactions import TransactionMarker
 from rollway.records import (
     ControlRecord,
     ControlType,
@@ -14,12 +19,7 @@ from rollway.records import (
     decode_batch,
     decode_control_record,
 )
-from storage.batches.batch_validation import validate_batches
-from storage.errors import OffsetOutOfRangeError
-from storage.log.log_snapshot import Isolation
 from storage.log.partition_log import AppendRequest
-from storage.offsets import Offset
-from storage.transactions import TransactionMarker
 from tests.cases.logs import CaseLog, batch_of, kafka_code_of, refused
 from tests.cases.transactional import MIXED_ENTRIES, Producer, committed, last_stable, mixed, stored_aborted
 

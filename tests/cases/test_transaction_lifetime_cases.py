@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from log_model.errors import CorruptionError, DiskFullError
+from log_model.offsets import Offset
+from log_model.reads import Isolation
+from log_model.transactions import TransactionMarker
 from storage.disk.file_system import LocalFileSystem
-from storage.errors import CorruptionError, DiskFullError
-from storage.log.log_snapshot import Isolation
 from storage.log.partition_log import AppendRequest
-from storage.offsets import Offset
 from storage.producers.producer_snapshot import read_snapshot
-from storage.transactions import TransactionMarker
 from tests.cases.logs import TOPIC, CaseLog, batch_of, refused
 from tests.cases.transactional import MIXED_ENTRIES, Producer, committed, last_stable, mixed, stored_aborted
 from tests.support.recording_file_system import RecordingFileSystem

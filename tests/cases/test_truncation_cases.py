@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.log.log_snapshot import Isolation, OffsetRange
-from storage.offsets import Offset
+from log_model.offsets import Offset
+from log_model.reads import Isolation, OffsetRange
 from tests.cases.logs import START_MS, TOPIC, CaseLog, assert_whole, batch_of, refused
 from tests.support.kafka_directory import KafkaDirectory, Segment, batch
 

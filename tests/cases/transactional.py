@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 
+from log_model.offsets import Offset
+from log_model.reads import Isolation
 from rollway.records import (
     split_batches,
 )
-from storage.log.log_snapshot import Isolation
-from storage.offsets import Offset
 from tests.cases.logs import CaseLog, batch_of
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from log_model.clock import ManualClock
 from rollway.client import (
     AuthenticationError,
     ClientSettings,
@@ -27,7 +28,6 @@ from rollway.client import (
 )
 from rollway.client.transport import Transport
 from rollway.records import Record, columns_from_records, decode_batch, encode_batch, split_batches
-from storage.disk.clock import ManualClock
 from tests.http.fault_proxy import FaultProxy
 from tests.support.access import Authority, make_keys
 from tests.support.servers import ThreadedServer, http_client

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from log_model.clock import ManualClock
+from log_model.errors import CorruptionError
+from log_model.offsets import Offset
+from log_model.reads import Isolation
 from rollway.records import RecordFormatError, split_batches
-from storage.disk.clock import ManualClock
-from storage.errors import CorruptionError
-from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
-from storage.offsets import Offset
 from tests.crash.ledger import (
     DATA_DIR,
     EVERYTHING,

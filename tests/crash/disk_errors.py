@@ -6,7 +6,7 @@ import errno
 import itertools
 import random
 
-from storage.errors import StorageError
+from log_model.errors import StorageError
 from tests.crash.ledger import DirectoryCheck, ViolationError, check_goes_on, open_directory
 from tests.crash.simulated_disk import SPACE_KINDS, CrashImage, Fault
 from tests.crash.workload import Workload

@@ -20,7 +20,7 @@ from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode, JobState
 from app.produce.enlisting import submit_append
 from app.service.parts import Parts
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
 from storage.log.partition_log import AppendResult, PartitionLog
 from tests.crash.ledger import require
 from tests.crash.service_crashes import ServiceCrashes

@@ -8,15 +8,16 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from log_model.batches.batch_validation import validate_batches
+from log_model.clock import Clock
+from log_model.errors import DiskFullError, PartitionOfflineError, StorageError
+from log_model.offsets import Offset
+from log_model.reads import FetchData, Isolation
 from rollway.records.compiled import load
-from storage.batches.batch_validation import validate_batches
-from storage.disk.clock import Clock
 from storage.disk.file_system import FileSystem
-from storage.errors import DiskFullError, PartitionOfflineError, StorageError
-from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset
 from tests.model.plain_log import ClientBatch, PlainLog, client_batch
 from tests.model.plain_transactions import (
     aborted_entries,

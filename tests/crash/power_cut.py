@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from storage.errors import StorageError
+from log_model.errors import StorageError
 from storage.manager.log_manager import LogManager
 from tests.crash.ledger import DirectoryCheck, Ledger, ViolationError, check_goes_on, open_directory, require
 from tests.crash.seen_disks import SeenDisks

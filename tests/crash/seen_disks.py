@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 
-from storage.disk.clock import Clock
+from log_model.clock import Clock
 from tests.crash.ledger import Ledger
 from tests.crash.simulated_disk import SimulatedDisk
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from app.problems.problem import Problem
 from app.service.parts import Parts
-from storage.disk.clock import ManualClock
-from storage.errors import StorageError
+from log_model.clock import ManualClock
+from log_model.errors import StorageError
 from tests.crash.inline_pools import InlinePools
 from tests.crash.ledger import ViolationError
 from tests.crash.simulated_disk import CrashImage, Operation, SimulatedCrash, SimulatedDisk

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from storage.disk.clock import Clock, ManualClock
+from log_model.clock import Clock, ManualClock
 from tests.crash.simulated_nodes import Choice, DirectoryNode, FileNode, NameChange, Node
 
 

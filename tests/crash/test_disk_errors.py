@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.disk.clock import ManualClock
-from storage.errors import DiskFullError, PartitionFailedError, PartitionOfflineError
+from log_model.clock import ManualClock
+from log_model.errors import DiskFullError, PartitionFailedError, PartitionOfflineError
 from tests.crash.disk_errors import fail_every_operation
 from tests.crash.ledger import (
     EVERYTHING,

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 import tests.cases.test_transaction_cases as transaction_cases
-from storage.errors import StorageError
+from log_model.errors import StorageError
 from tests.cases.logs import CaseLog
 from tests.crash.damaged_directory import DamageCheck, StoppedDirectory
 from tests.crash.disk_errors import fail_every_operation

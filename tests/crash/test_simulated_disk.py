@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
 from storage.disk.file_system import FileSystem, LocalFileSystem, write_file_atomically
 from tests.crash.simulated_disk import (
     Fault,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from storage.disk.clock import ManualClock
-from storage.offsets import Offset
+from log_model.clock import ManualClock
+from log_model.offsets import Offset
 from tests.cases.logs import batch_of
 from tests.crash.ledger import DATA_DIR, EVERYTHING, content_of, open_directory
 from tests.crash.simulated_disk import SimulatedCrash, SimulatedDisk

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
 from storage.manager.log_manager import LogManager
 from tests.crash.ledger import EVERYTHING, append_group, content_of, flush, open_directory, publish
 from tests.crash.ledger import PartitionLedger as Expected

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from app.service.parts import Parts
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
 from tests.crash.ledger import require
 from tests.crash.service_crashes import ServiceCrashes
 from tests.crash.simulated_disk import SimulatedDisk

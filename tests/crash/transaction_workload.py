@@ -14,8 +14,8 @@ from app.engine_local.transactions.log.state import ProducerIdentity
 from app.metrics.metrics import Metrics
 from app.service.parts import Parts
 from app.settings import Settings
-from storage.disk.clock import ManualClock
-from storage.errors import ProducerFencedError
+from log_model.clock import ManualClock
+from log_model.errors import ProducerFencedError
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.crash.inline_pools import InlinePools

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from storage.disk.clock import ManualClock
-from storage.errors import StorageError
+from log_model.clock import ManualClock
+from log_model.errors import StorageError
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.crash.ledger import (

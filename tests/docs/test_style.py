@@ -17,7 +17,7 @@ from app.main import create_app
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("app", "storage", "schemas", "client/src", "demo", "bench")
+PACKAGES = ("app", "log_model", "storage", "schemas", "client/src", "demo", "bench")
 
 PHRASES = {
     # Not of a consequence ("so many that"), nor of a condition ("so long as").
@@ -48,6 +48,7 @@ FINISHED = (
     "client/src/rollway/client",
     "client/src/rollway/records",
     "client/src/rollway/spark",
+    "log_model",
     "schemas",
     "storage",
 )

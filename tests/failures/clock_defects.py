@@ -13,7 +13,7 @@ from collections.abc import Callable
 import storage.producers.producer_state
 from app.cli import main
 from app.engine_local.scheduler import Scheduler
-from storage.disk.clock import Ages, ProtectedClock, SystemClock
+from log_model.clock import Ages, ProtectedClock, SystemClock
 
 DEFECTS: dict[str, Callable[[], None]] = {}
 

@@ -13,7 +13,7 @@ import pytest
 
 from app.engine_local.partitions.partition_room import PARTITION_DESCRIPTORS, PartitionRoom, connections_within
 from app.settings import Settings
-from storage.errors import TooManyOpenFilesError
+from log_model.errors import TooManyOpenFilesError
 from storage.manager.log_manager import LogManager
 from tests.support.servers import ServerProcess, ThreadedServer, http_client
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from log_model.clock import ManualClock
+from log_model.errors import StorageError
+from log_model.names import PartitionName
+from log_model.offsets import Offset
 from storage.disk.ballast import Ballast
-from storage.disk.clock import ManualClock
 from storage.disk.directory_checkpoints import DirectoryCheckpoints
-from storage.disk.file_names import PartitionName
 from storage.disk.file_system import LocalFileSystem, NotDurableError
-from storage.errors import StorageError
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset
 from tests.support.writers import append_request
 
 NAME = PartitionName("events", 0)

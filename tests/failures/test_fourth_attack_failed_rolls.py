@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
+from log_model.errors import DiskFullError, TooManyOpenFilesError
 from storage.disk.file_system import File, LocalFileSystem
-from storage.errors import DiskFullError, TooManyOpenFilesError
 from storage.manager.log_manager import LogManager
 from tests.support.writers import append_request
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from log_model.clock import ManualClock
 from storage.disk import ballast
 from storage.disk.ballast import Ballast
-from storage.disk.clock import ManualClock
 from storage.manager.log_manager import LogManager
 from tests.crash.simulated_disk import FULL_DISK_KINDS, Fault
 from tests.crash.workload import new_disk

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from log_model.errors import DiskFullError, let_go_of_frames
 from rollway.records import Record, columns_from_records, encode_batch
-from storage.errors import DiskFullError, let_go_of_frames
 from tests.support.servers import ThreadedServer, http_client
 from tests.support.small_disk import SmallDisk
 

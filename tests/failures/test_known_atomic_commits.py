@@ -11,7 +11,7 @@ import pytest
 
 from app.engine_local.transactions.log.state import Transaction, TransactionState
 from app.engine_local.transactions.log.state_log import StateLog
-from storage.errors import DiskFullError
+from log_model.errors import DiskFullError
 from tests.support.servers import ThreadedServer
 
 WAITED_SECONDS_MAX = 30.0

@@ -17,7 +17,7 @@ import pytest
 
 from app.access.registry import AccessRegistry
 from app.quotas.store import QuotaStore
-from storage.disk.clock import SystemClock
+from log_model.clock import SystemClock
 from storage.disk.file_system import LocalFileSystem
 from storage.manager.topic_registry import TopicRegistry
 from tests.support.servers import ThreadedServer

@@ -12,7 +12,7 @@ import pytest
 from app.load_jobs.registry import LoadJobs
 from app.load_jobs.state import JobMode, JobState, JobTable, LoadJob
 from app.load_jobs.store import JobLimits, JobStore
-from storage.disk.clock import Ages, ManualClock, ProtectedClock
+from log_model.clock import Ages, ManualClock, ProtectedClock
 from tests.support.servers import ThreadedServer, http_client
 
 LISTS_BYTES_MAX = 4 * 1024 * 1024

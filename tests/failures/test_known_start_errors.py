@@ -13,7 +13,7 @@ import pytest
 
 from app.server.server import cannot_open
 from app.settings import Settings
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
 from storage.manager.log_manager import LogManager
 from tests.support.writers import append_request
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.fetch.last_records import start_of_last
-from storage.log.log_snapshot import Isolation
+from log_model.reads import Isolation
 from storage.manager.log_manager import LogManager
 from tests.support.servers import ThreadedServer
 

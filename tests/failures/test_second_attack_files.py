@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from demo.service import rollway_command
+from log_model.errors import UnavailableError
 from storage.disk.file_system import LocalFileSystem
-from storage.errors import UnavailableError
 from storage.manager.log_manager import LogManager
 from tests.failures.test_files_from_outside import FIRST, LARGE, RECORDS, await_that
 from tests.support.servers import ServerProcess

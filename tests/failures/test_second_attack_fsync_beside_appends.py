@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
+from log_model.errors import PartitionFailedError
 from storage.disk.file_system import LocalFile, LocalFileSystem
-from storage.errors import PartitionFailedError
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.support.writers import append_request

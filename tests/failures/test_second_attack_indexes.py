@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
+from log_model.offsets import Offset, Position
 from storage.disk.file_system import File, LocalFileSystem
 from storage.disk.topic_metadata import CorruptMetadataError
 from storage.index.offset_index import OffsetIndex
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset, Position
 
 WAIT_SECONDS = 0.3
 

@@ -19,8 +19,8 @@ from app.load_jobs.state import JobMode, JobState, LoadJob
 from app.problems.problem import Problem
 from app.start_positions.registry import StartPositions
 from app.start_positions.state import PinnedGroup, PinnedTopic
+from log_model.clock import SETTLING_MS, Ages
 from rollway.records import Record, columns_from_records, encode_batch, parse_header
-from storage.disk.clock import SETTLING_MS, Ages
 from tests.support.servers import ThreadedServer, http_client
 from tests.support.stands import Stand, on_stand
 from tests.support.transactions import TestProducer, transactional_batch

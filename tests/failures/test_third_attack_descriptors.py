@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from storage.disk.clock import ManualClock
-from storage.errors import TooManyOpenFilesError
+from log_model.clock import ManualClock
+from log_model.errors import TooManyOpenFilesError
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.support.writers import append_request

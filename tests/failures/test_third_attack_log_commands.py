@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.cli import run
-from storage.batches.batch_validation import validate_batches
+from log_model.batches.batch_validation import validate_batches
 from storage.log.partition_log import AppendRequest
 from storage.log_inspection import Severity, read_index_checkpoint, verify_directory
 from storage.manager.log_manager import LogManager

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from log_model.reads import Isolation
 from rollway.records import split_batches
-from storage.log.log_snapshot import Isolation
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.support.writers import append_request

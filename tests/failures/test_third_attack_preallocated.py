@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
 from storage.disk.file_system import LocalFile, LocalFileSystem
 from storage.manager.log_manager import LogManager
 from storage.recovery.segment_scan import ZEROS_BYTES_MAX, written_bytes

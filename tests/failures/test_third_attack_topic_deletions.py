@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.clock import ManualClock
-from storage.disk.file_system import LocalFileSystem
-from storage.errors import (
+from log_model.clock import ManualClock
+from log_model.errors import (
     ChangeOutcomeUnknownError,
     DiskFailedError,
     PartitionOfflineError,
     UnknownTopicOrPartitionError,
 )
+from storage.disk.file_system import LocalFileSystem
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.support.writers import append_request

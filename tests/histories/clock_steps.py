@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.cli import main
-from storage.disk.clock import ProtectedClock, SystemClock
+from log_model.clock import ProtectedClock, SystemClock
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 STEPS_MS = (-HOUR_MS, 2 * DAY_MS, 3 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS, 0)

@@ -15,15 +15,16 @@ import app.fetch.fetching
 import app.routes.records.partition_fetch
 import storage.producers.producer_state
 from app.cli import main
-from storage.batches.append_request import AppendRequest, AppendResult
-from storage.errors import StorageError
-from storage.log.log_snapshot import FetchData, LogSnapshot
+from log_model.batches.append_request import AppendRequest, AppendResult
+from log_model.errors import StorageError
+from log_model.offsets import Offset, Position
+from log_model.reads import FetchData
+from log_model.transactions import TransactionMarker, UnstableTransactions
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
-from storage.offsets import Offset, Position
 from storage.recovery.segment_recovery import SegmentRecovery
 from storage.recovery.segment_scan import SegmentScan, SegmentScanner
 from storage.segment.segment import Segment
-from storage.transactions import TransactionMarker, UnstableTransactions
 from tests.histories.clients import TOPIC
 from tests.support.earlier_transactions import end_as_before
 

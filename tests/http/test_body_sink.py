@@ -14,8 +14,8 @@ import pytest
 from app.event_loop.turns import Turns
 from app.fast_path import tier
 from app.http.bodies.body_sink import SINK_BYTES_MIN, BodyBuffers
+from log_model.clock import ManualClock
 from rollway.records import Record, columns_from_records, encode_batch, split_batches
-from storage.disk.clock import ManualClock
 from tests.http.test_long_poll import until as eventually_true
 from tests.support.edge_server import Answer, Connection, KeptTurns
 from tests.support.servers import ThreadedServer, http_client

@@ -21,9 +21,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.http.transfer import file_transfer, transfer_turns
 from app.http.transfer.zero_copy import EXTENSION, PIECE_BYTES, SliceResponse
+from log_model.offsets import Position
+from log_model.reads import FileSlice
 from storage.disk.file_system import LocalFileSystem
-from storage.log.log_snapshot import FileSlice
-from storage.offsets import Position
 from tests.support.edge_server import Connection, RunningServer, serving
 
 MIB = 1024 * 1024

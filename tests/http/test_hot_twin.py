@@ -16,8 +16,8 @@ import pytest
 
 from app.http.connection.hot import plain_heads
 from app.record_json.record_batches import plain_records
+from log_model.clock import ManualClock
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from storage.disk.clock import ManualClock
 from tests.support.edge_server import Answer, Connection
 from tests.support.servers import ThreadedServer, http_client
 from tests.support.writers import record_batch

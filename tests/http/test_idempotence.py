@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from log_model.clock import ManualClock
 from rollway.records import Codec, Record, columns_from_records, encode_batch, parse_header, split_batches
-from storage.disk.clock import ManualClock
 from tests.support.servers import ServerProcess, ThreadedServer, http_client
 
 RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from log_model.clock import ManualClock
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from storage.disk.clock import ManualClock
 from tests.support.load_jobs import RAW, Driver, Writer
 from tests.support.servers import ThreadedServer, http_client
 

@@ -17,9 +17,9 @@ from app.main import create_app
 from app.openapi.document import PATH
 from app.routes.operations import operations
 from app.settings import Settings
+from log_model.clock import ManualClock
+from log_model.errors import DirectoryLockedError
 from schemas.health import OpeningProgress
-from storage.disk.clock import ManualClock
-from storage.errors import DirectoryLockedError
 from storage.manager.log_manager import LogManager
 from storage.recovery.recovery_progress import RecoveryMeter
 from tests.support.servers import ServerProcess, ThreadedServer, http_client

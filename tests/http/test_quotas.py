@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
 from storage.manager.log_manager import OWN_DIRECTORY
 from tests.support.servers import ServerProcess, ThreadedServer, http_client
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
 from tests.support.servers import ThreadedServer, http_client
 
 

@@ -13,7 +13,7 @@ import pytest
 from app.access.access_documents import acl_from
 from app.access.acls import Acl
 from app.cli.administration.offline_access import open_registry
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
 from tests.support.access import bearer
 from tests.support.servers import ServerProcess, ThreadedServer, http_client
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from storage.config import TopicConfig
+from log_model.config import TopicConfig
 from tests.support.servers import ThreadedServer
 
 

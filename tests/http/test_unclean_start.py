@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from log_model.clock import ManualClock
 from schemas.health import OpeningProgress
-from storage.disk.clock import ManualClock
 from storage.recovery.recovery_progress import RecoveryMeter
 from tests.support.servers import ServerProcess, ThreadedServer
 from tests.support.writers import record_batch

@@ -15,8 +15,8 @@ import kafka.record.legacy_records as kafka_legacy
 import kafka.record.memory_records as kafka_memory
 import pytest
 
+from log_model.batches.message_conversion import convert_message_set
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from storage.batches.message_conversion import convert_message_set
 from storage.log.partition_log import AppendRequest
 from tests.cases.logs import START_MS, CaseLog
 

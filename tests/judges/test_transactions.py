@@ -11,8 +11,8 @@ from aiokafka.record.memory_records import MemoryRecords as AioRecords
 from aiokafka.structs import TopicPartition
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
-from storage.log.log_snapshot import Isolation
-from storage.offsets import Offset
+from log_model.offsets import Offset
+from log_model.reads import Isolation
 from tests.cases.logs import CaseLog
 from tests.cases.transactional import Producer, mixed
 

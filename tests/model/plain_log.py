@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from log_model.transactions import TransactionMarker
 from rollway.records import Record, columns_from_records, encode_batch, stamp
-from storage.transactions import TransactionMarker
 
 NO_TIMESTAMP = -1
 

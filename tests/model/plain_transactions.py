@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from log_model.transactions import AbortedTransaction, TransactionMarker
 from rollway.records import ControlType, encode_control_batch, parse_header, split_batches
-from storage.transactions import AbortedTransaction, TransactionMarker
 from tests.model.plain_log import ClientBatch, PlainLog, client_batch
 
 header_of = lru_cache(maxsize=10_000)(parse_header)

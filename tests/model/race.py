@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from log_model.batches.batch_validation import validate_batches
+from log_model.clock import ManualClock
+from log_model.errors import OffsetOutOfRangeError
+from log_model.offsets import Offset
+from log_model.reads import Isolation
+from log_model.transactions import TransactionMarker
 from rollway.records import split_batches
-from storage.batches.batch_validation import validate_batches
-from storage.disk.clock import ManualClock
-from storage.errors import OffsetOutOfRangeError
-from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset
-from storage.transactions import TransactionMarker
 from tests.model.plain_log import ClientBatch, PlainLog, client_batch
 from tests.model.plain_transactions import kept_by_a_consumer, marker_batch
 

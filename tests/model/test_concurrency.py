@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.batches.batch_validation import validate_batches
+from log_model.batches.batch_validation import validate_batches
 from storage.log.partition_log import AppendRequest, PartitionLog
 from tests.model.plain_log import client_batch
 from tests.model.race import READER_COUNT, READS_PER_READER, TIMEOUT_S, open_shared_log, run_race

@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from app.engine_local.transactions.log.state import PRODUCER_EPOCH_MAX, ProducerIdentity, Transaction
 from app.service.parts import Parts
-from storage.disk.clock import ManualClock
-from storage.errors import (
+from log_model.clock import ManualClock
+from log_model.errors import (
     InvalidPidMappingError,
     InvalidTxnStateError,
     OutOfOrderSequenceError,

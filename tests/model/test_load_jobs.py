@@ -15,8 +15,8 @@ from app.load_jobs.state import JobMode
 from app.problems.problem import Problem
 from app.produce.enlisting import submit_append
 from app.service.parts import Parts
-from storage.disk.clock import ManualClock
-from storage.errors import InvalidPidMappingError, ProducerFencedError
+from log_model.clock import ManualClock
+from log_model.errors import InvalidPidMappingError, ProducerFencedError
 from storage.log.partition_log import AppendResult
 from tests.crash.job_crashes import jobs_settled
 from tests.crash.transaction_workload import CONFIG, open_parts

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from storage.disk.clock import ManualClock
-from storage.errors import OffsetOutOfRangeError
-from storage.log.log_snapshot import Isolation, SegmentInfo
+from log_model.clock import ManualClock
+from log_model.errors import OffsetOutOfRangeError
+from log_model.offsets import Offset
+from log_model.reads import Isolation, SegmentInfo
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset
 from tests.crash.ledger import (
     EVERYTHING,
     PartitionLedger,

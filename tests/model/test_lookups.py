@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from log_model.batches.batch_validation import validate_batches
+from log_model.clock import ManualClock
+from log_model.offsets import Offset, TimestampOffset
 from rollway.records import parse_header
-from storage.batches.batch_validation import validate_batches
-from storage.disk.clock import ManualClock
 from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset, TimestampOffset
 from storage.segment.segment import Segment
 from tests.model.plain_log import PlainLog, client_batch
 

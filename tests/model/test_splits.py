@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from log_model.batches.batch_validation import validate_batches
+from log_model.clock import ManualClock
+from log_model.offsets import Offset
+from log_model.reads import Isolation
+from log_model.transactions import TransactionMarker
 from rollway.records import split_batches
-from storage.batches.batch_validation import validate_batches
-from storage.disk.clock import ManualClock
-from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.log.splits import SplittableRange, TooManySplitsError, split_counts
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset
-from storage.transactions import TransactionMarker
 from tests.crash.simulated_disk import SimulatedDisk
 from tests.model.plain_log import client_batch
 from tests.support.transactions import TIMESTAMP, ProducerIdentity, valid_transactional

@@ -8,12 +8,12 @@ from contextlib import suppress
 
 import pytest
 
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
+from log_model.errors import StorageError
+from log_model.offsets import Offset
 from storage.disk.truncation_gaps import TruncationGap
-from storage.errors import StorageError
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset
 from tests.crash.ledger import (
     DATA_DIR,
     EVERYTHING,

@@ -15,23 +15,24 @@ import pytest
 
 import storage.recovery.segment_scan
 import storage.segment.segment
+from log_model.offsets import LogOffsetMetadata, Offset, Position
+from log_model.reads import Isolation
+from log_model.transactions import UnstableTransactions
 from storage.disk.file_names import CLEAN_SHUTDOWN_MARKER
 from storage.disk.file_system import write_file_atomically
 from storage.index.offset_index import OffsetIndex
 from storage.index.time_index import TimeIndex
 from storage.index.transaction_index import TransactionIndex
-from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.log_writer import AppendRequest, LogWriter
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from storage.offsets import LogOffsetMetadata, Offset, Position
 from storage.producers.producer_entry import ProducerEntry
 from storage.producers.transaction_checkpoint import TransactionCheckpoint
 from storage.recovery.segment_recovery import SegmentRecovery
 from storage.recovery.segment_scan import SegmentScanner
 from storage.segment.segment import Segment
 from storage.segment.segment_transactions import SegmentTransactions
-from storage.transactions import UnstableTransactions
 
 POWER_CUT = "power cut"
 DISK_ERRORS = "disk errors"

@@ -24,7 +24,7 @@ from app.main import create_app
 from app.server.server import Server, bind
 from app.service.service import Service
 from app.settings import Settings
-from storage.disk.clock import Clock
+from log_model.clock import Clock
 from tests.support.forked_program import ForkedProgram
 
 START_SECONDS_MAX = 60.0

@@ -15,7 +15,7 @@ from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
 from app.service.parts import Parts
 from app.settings import Settings
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.crash.simulated_disk import SimulatedDisk

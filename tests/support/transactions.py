@@ -12,6 +12,9 @@ from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.log.state import ProducerIdentity
 from app.produce.enlisting import submit_append
 from app.service.parts import Parts
+from log_model.batches.batch_validation import ValidBatch, validate_batches
+from log_model.names import PartitionName
+from log_model.reads import Isolation
 from rollway.records import (
     ControlType,
     Record,
@@ -21,9 +24,7 @@ from rollway.records import (
     encode_batch,
     split_batches,
 )
-from storage.batches.batch_validation import ValidBatch, validate_batches
-from storage.disk.file_names import PartitionName
-from storage.log.log_snapshot import Isolation, LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendResult, PartitionLog
 from tests.support.stands import Stand
 

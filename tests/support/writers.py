@@ -13,9 +13,9 @@ from typing import Any
 
 from app.engine_local.partitions.flush_pace import FlushPace
 from app.engine_local.partitions.partition_writer import MailboxLimits, PartitionWriter
+from log_model.batches.batch_validation import ValidBatch, validate_batches
+from log_model.clock import ManualClock
 from rollway.records import Record, columns_from_records, encode_batch
-from storage.batches.batch_validation import ValidBatch, validate_batches
-from storage.disk.clock import ManualClock
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.manager.log_manager import LogManager

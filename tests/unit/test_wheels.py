@@ -103,7 +103,7 @@ def test_a_wheel_of_another_version_or_platform_is_named(tmp_path: Path) -> None
 def test_distributions_are_read_from_their_projects() -> None:
     assert (LIBRARY.name, SERVICE.name) == ("rollway", "rollway_server")
     assert {name.partition("/")[0] for name in LIBRARY.files} == {"rollway", "pyspark_rollway"}
-    assert {name.partition("/")[0] for name in SERVICE.files} == {"app", "storage", "schemas"}
+    assert {name.partition("/")[0] for name in SERVICE.files} == {"app", "log_model", "schemas", "storage"}
     for distribution in (LIBRARY, SERVICE):
         for name in distribution.files_of_sdist():
             assert (distribution.directory / name).is_file()

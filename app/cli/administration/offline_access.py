@@ -8,10 +8,10 @@ from pathlib import Path
 
 from app.access.registry import AccessChangeError, AccessRegistry
 from app.cli.command_errors import CommandError
-from storage.disk.clock import SystemClock
+from log_model.clock import SystemClock
+from log_model.errors import StorageError
 from storage.disk.file_names import LOCK
 from storage.disk.file_system import LocalFileSystem, NotDurableError
-from storage.errors import StorageError
 
 _LOGS = "logs"
 _OWN = "rollway"

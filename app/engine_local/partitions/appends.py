@@ -14,11 +14,11 @@ from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.partitions.produce_waiters import Outcome, ProduceOptions, timed_out
 from app.engine_local.partitions.unanswered import count_when_written
 from app.metrics.metrics import Metrics
-from storage.batches.batch_validation import ValidBatch
-from storage.errors import InvalidTxnStateError, StorageError
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import InvalidTxnStateError, StorageError
+from log_model.names import refuse_internal
+from log_model.offsets import Offset
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
-from storage.manager.topic_registry import refuse_internal
-from storage.offsets import Offset
 
 
 class LocalAppends:

@@ -17,8 +17,8 @@ from app.engine_local.partitions.produce_waiters import ProduceWaiters
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
 from app.settings import Settings
-from storage.disk.file_names import PartitionName
-from storage.errors import StorageError, UnknownTopicOrPartitionError
+from log_model.errors import StorageError, UnknownTopicOrPartitionError
+from log_model.names import PartitionName
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from storage.manager.topic_registry import Topic

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterable
 
 from app.engine_local.partitions.purgatory import DelayedOperation, Purgatory, Wake
-from storage.disk.file_names import PartitionName
-from storage.log.log_snapshot import Isolation, LogSnapshot
+from log_model.names import PartitionName
+from log_model.offsets import LogOffsetMetadata, Offset
+from log_model.reads import Isolation
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
-from storage.offsets import LogOffsetMetadata, Offset
 
 __all__ = ["FetchWaiter", "FetchWaiters", "Wake", "available_bytes", "is_served", "known_place"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from storage.disk.file_names import PartitionName
+from log_model.names import PartitionName
 
 
 class LogStartMove(NamedTuple):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from app.settings import Settings
-from storage.errors import PolicyViolationError, TooManyOpenFilesError
+from log_model.errors import PolicyViolationError, TooManyOpenFilesError
 from storage.manager.topic_registry import Topic
 
 SEGMENT_DESCRIPTORS = 8_192

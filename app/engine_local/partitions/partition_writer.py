@@ -30,7 +30,7 @@ from app.engine_local.partitions.pending_append import PendingAppend, set_except
 from app.problems import kinds
 from app.problems.problem import Problem
 from app.settings import Settings
-from storage.errors import (
+from log_model.errors import (
     PartitionFailedError,
     PartitionOfflineError,
     ShuttingDownError,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from storage.errors import let_go_of_frames
+from log_model.errors import let_go_of_frames
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 
 Result = TypeVar("Result")

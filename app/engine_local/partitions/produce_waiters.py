@@ -15,8 +15,8 @@ from typing import Any, Literal
 from app.engine_local.partitions.purgatory import DelayedOperation, Purgatory, Wake
 from app.problems import kinds
 from app.problems.problem import Problem
-from storage.disk.file_names import PartitionName
-from storage.errors import NotEnoughReplicasAfterAppendError, PartitionFailedError, StorageError
+from log_model.errors import NotEnoughReplicasAfterAppendError, PartitionFailedError, StorageError
+from log_model.names import PartitionName
 from storage.log.partition_log import AppendResult, PartitionLog
 
 Acks = Literal["0", "1", "all"]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from storage.disk.file_names import PartitionName
+from log_model.names import PartitionName
 
 
 class Superseded(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from storage.errors import InconsistentTopicIdError
+from log_model.errors import InconsistentTopicIdError
 from storage.manager.topic_registry import Topic
 
 ZERO_TOPIC_ID = "A" * 22

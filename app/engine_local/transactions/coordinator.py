@@ -28,9 +28,7 @@ from app.engine_local.transactions.turns import Turns
 from app.event_loop.piecewise import pieces, smallest
 from app.problems import kinds
 from app.problems.problem import Problem
-from rollway.records import BatchHeader
-from storage.disk.file_names import PartitionName
-from storage.errors import (
+from log_model.errors import (
     ConcurrentTransactionsError,
     DiskFullError,
     InvalidPidMappingError,
@@ -39,7 +37,9 @@ from storage.errors import (
     ShuttingDownError,
     StorageError,
 )
-from storage.offsets import NO_TIMESTAMP
+from log_model.names import PartitionName
+from log_model.offsets import NO_TIMESTAMP
+from rollway.records import BatchHeader
 
 logger = logging.getLogger(__name__)
 

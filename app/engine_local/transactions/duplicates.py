@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.engine_local.transactions.logs import Logs
+from log_model.errors import OutOfOrderSequenceError
+from log_model.offsets import NO_TIMESTAMP, Offset
+from log_model.producers import ProducerBatch, add_sequence
 from rollway.records import BatchHeader
-from storage.errors import OutOfOrderSequenceError
 from storage.log.partition_log import AppendResult, PartitionLog
-from storage.offsets import NO_TIMESTAMP, Offset
-from storage.producers.producer_entry import ProducerBatch, add_sequence
 
 
 async def find_duplicates(logs: Logs, log: PartitionLog, headers: Sequence[BatchHeader]) -> list[AppendResult] | None:

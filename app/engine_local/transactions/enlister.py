@@ -14,15 +14,15 @@ from app.engine_local.transactions.markers import MarkerWriter
 from app.engine_local.transactions.sessions import Enlistment, Session
 from app.problems import kinds
 from app.problems.problem import Problem
-from rollway.records import BatchHeader
-from storage.disk.file_names import PartitionName
-from storage.errors import (
+from log_model.errors import (
     DiskFullError,
     InvalidPidMappingError,
     PartitionOfflineError,
     RefusedError,
     StorageError,
 )
+from log_model.names import PartitionName
+from rollway.records import BatchHeader
 from storage.log.partition_log import AppendResult
 
 

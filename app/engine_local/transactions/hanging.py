@@ -12,12 +12,12 @@ from app.engine_local.transactions.logs import Logs
 from app.engine_local.transactions.markers import MARKER_BYTES
 from app.problems import kinds
 from app.problems.problem import Problem
-from storage.errors import InvalidTxnStateError
+from log_model.errors import InvalidTxnStateError
+from log_model.names import refuse_internal
+from log_model.offsets import Offset
+from log_model.transactions import TransactionMarker
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
-from storage.manager.topic_registry import refuse_internal
-from storage.offsets import Offset
 from storage.producers.producer_entry import ProducerEntry
-from storage.transactions import TransactionMarker
 
 
 class PartitionTransaction(NamedTuple):

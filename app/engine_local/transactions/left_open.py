@@ -16,7 +16,7 @@ from app.engine_local.transactions.markers import RETRY_MS_MAX, RETRY_MS_MIN
 from app.engine_local.transactions.sessions import Session
 from app.engine_local.transactions.turns import Turns
 from app.problems.problem import Problem
-from storage.errors import ShuttingDownError, StorageError, let_go_of_frames
+from log_model.errors import ShuttingDownError, StorageError, let_go_of_frames
 
 logger = logging.getLogger(__name__)
 

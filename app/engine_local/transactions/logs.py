@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from app.engine_local.partitions.partition_writer import PartitionWriter
-from storage.disk.clock import ProtectedClock
+from log_model.clock import ProtectedClock
 from storage.log.partition_log import PartitionLog
 
 Result = TypeVar("Result")

@@ -11,8 +11,7 @@ from app.engine_local.transactions.logs import Logs
 from app.event_loop.piecewise import BEGUN_COUNT, all_in_turns
 from app.event_loop.turns import Turns
 from app.problems.problem import Problem
-from storage.disk.file_names import PartitionName
-from storage.errors import (
+from log_model.errors import (
     CoordinatorFencedError,
     DiskFullError,
     ProducerFencedError,
@@ -21,8 +20,9 @@ from storage.errors import (
     UnknownTopicOrPartitionError,
     let_go_of_frames,
 )
+from log_model.names import PartitionName
+from log_model.transactions import TransactionMarker
 from storage.log.partition_log import AppendRequest, PartitionLog
-from storage.transactions import TransactionMarker
 
 logger = logging.getLogger(__name__)
 

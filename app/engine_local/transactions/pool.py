@@ -10,9 +10,9 @@ from functools import partial
 from typing import Protocol
 
 from app.engine_local.transactions.log.state import ProducerIdentity, Transaction
-from storage.disk.file_names import PartitionName
-from storage.errors import DiskFullError
-from storage.producers.producer_entry import SEQUENCE_COUNT
+from log_model.errors import DiskFullError
+from log_model.names import PartitionName
+from log_model.producers import SEQUENCE_COUNT
 
 PRODUCER_COUNT_MAX = 64
 """Requests that are carried out at a time; others wait their turn."""

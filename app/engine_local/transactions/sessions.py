@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from app.engine_local.transactions.log.state import Transaction
-from storage.disk.file_names import PartitionName
-from storage.errors import StorageError
+from log_model.errors import StorageError
+from log_model.names import PartitionName
 from storage.log.partition_log import AppendResult
 
 

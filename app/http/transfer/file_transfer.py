@@ -17,7 +17,7 @@ from typing import Protocol
 from app.http.transfer.send_queue import queued_bytes
 from app.http.transfer.transfer_turns import PIECE_BYTES, TransferTurns
 from app.http.transfer.wire import Wire
-from storage.log.log_snapshot import FileSlice
+from log_model.reads import FileSlice
 from storage.segment.batch_search import search
 
 _PROBE_BYTES = 1024 * 1024

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from storage.log.log_snapshot import FileSlice
+from log_model.reads import FileSlice
 
 EXTENSION = "http.response.zerocopysend"
 # What the copying road holds of one answer at a time.

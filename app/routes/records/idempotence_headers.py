@@ -12,8 +12,8 @@ from app.access.needs import AccessOf
 from app.problems import kinds
 from app.problems.problem import Fault, Problem, invalid
 from app.produce.idempotence import Idempotence, ProducerStamp, RequestKey
+from log_model.producers import KEYED_PRODUCER_ID_MIN
 from schemas.base import WholeNumber
-from storage.producers.repeated_requests import KEYED_PRODUCER_ID_MIN
 
 EPOCH_MAX = 2**15 - 1
 SEQUENCE_MAX = 2**31 - 1

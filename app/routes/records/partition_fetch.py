@@ -37,13 +37,14 @@ from app.record_json.record_texts import IN_LINES, IN_LIST
 from app.record_json.translate import FetchDocument, encode_document, encode_lines
 from app.record_json.work_rooms import TEXT_BYTES_MIN
 from app.routes.answers import HeldResponse
+from log_model.offsets import Offset
+from log_model.reads import FileSlice
 from schemas.base import LONG_MAX, FlagParameter, TimestampParameter, WholeNumber
 from schemas.names import OffsetParameter, TopicIdParameter
 from schemas.offsets import Isolation, OffsetOrPlaceParameter
 from schemas.records import Encoding
-from storage.log.log_snapshot import FileSlice, LogSnapshot
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
-from storage.offsets import Offset
 
 MAX_BYTES_DEFAULT = 1024 * 1024
 DECODED_BYTES_MAX = 8 * 1024 * 1024

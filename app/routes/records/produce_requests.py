@@ -55,11 +55,11 @@ from app.record_json.work_rooms import RequestWork
 from app.routes.answers import combined_problem, json_answer
 from app.routes.dependencies import LogOf, ProducingOf, WorkOf
 from app.routes.records.idempotence_headers import refused_header
+from log_model.batches.batch_validation import ValidBatch
+from log_model.errors import UnsupportedFormatError
 from schemas.base import WholeNumber
 from schemas.names import OffsetParameter
 from schemas.records import Encoding
-from storage.batches.batch_validation import ValidBatch
-from storage.errors import UnsupportedFormatError
 from storage.log.partition_log import PartitionLog
 
 TRANSACTIONS_NEED_A_PARTITION = (

@@ -26,10 +26,10 @@ from app.record_json.work_rooms import TEXT_BYTES_MIN
 from app.routes.answers import HeldResponse
 from app.routes.dependencies import FetchingOf, LogOf, OffsetInPath, no_old_library, within_fetch_quota
 from app.routes.records.partition_fetch import is_match
+from log_model.offsets import Offset
 from schemas.offsets import Isolation
 from schemas.records import Encoding, FetchedRecord
 from storage.log.partition_log import PartitionLog
-from storage.offsets import Offset
 
 router = APIRouter(tags=["records"])
 

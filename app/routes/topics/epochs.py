@@ -12,9 +12,9 @@ from app.openapi.documented_problems import EPOCH, NAMED, WRITE, problems
 from app.paths import PARTITION_EPOCHS
 from app.routes.answers import describe_epochs
 from app.routes.dependencies import CurrentLeaderEpoch, EngineOf, LogOf
+from log_model.names import refuse_internal
 from schemas.epochs import EpochHistory, EpochStart
 from schemas.names import LeaderEpochParameter
-from storage.manager.topic_registry import refuse_internal
 
 router = APIRouter(tags=["topics"])
 

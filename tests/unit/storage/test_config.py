@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from storage.config import INT_MAX, LONG_MAX, TopicConfig
-from storage.errors import InvalidConfigError
+from log_model.config import INT_MAX, LONG_MAX, TopicConfig
+from log_model.errors import InvalidConfigError
 
 KAFKA_DEFAULTS = {
     "cleanup.policy": "delete",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.nearest_name import nearest_or_all
+from log_model.nearest_name import nearest_or_all
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.offsets import LogOffsetMetadata, Offset, Position
+from log_model.offsets import LogOffsetMetadata, Offset, Position
 
 
 def place(offset: int, base: int = -1, position: int = -1) -> LogOffsetMetadata:

@@ -31,8 +31,8 @@ from collections.abc import Mapping
 from itertools import groupby
 
 from app.engine_local.transactions.log.state import NO_PRODUCER_ID, Transaction, TransactionState
-from storage.disk.file_names import PartitionName
-from storage.errors import CorruptionError
+from log_model.errors import CorruptionError
+from log_model.names import PartitionName
 
 _KEY_VERSION = 0
 _FIXED, _FLEXIBLE = 0, 1

@@ -22,14 +22,14 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
-from storage.disk.clock import Ages, ProtectedClock
-from storage.disk.file_names import PartitionName
-from storage.errors import (
+from log_model.clock import Ages, ProtectedClock
+from log_model.errors import (
     ConcurrentTransactionsError,
     InvalidPidMappingError,
     InvalidTxnStateError,
     ProducerFencedError,
 )
+from log_model.names import PartitionName
 
 PRODUCER_EPOCH_MAX = 2**15 - 2
 """The last epoch that a producer is given. The one above it is that of markers, and of producers that are shut out."""

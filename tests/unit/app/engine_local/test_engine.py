@@ -18,8 +18,8 @@ from app.problems.problem import Problem
 from app.produce import producing
 from app.record_json.translate import ParsedRecords, parse_record_list
 from app.service.parts import Parts
-from storage.config import TopicConfig
-from storage.errors import ShuttingDownError, StorageError, UnknownTopicOrPartitionError
+from log_model.config import TopicConfig
+from log_model.errors import ShuttingDownError, StorageError, UnknownTopicOrPartitionError
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
 from tests.support.stands import Stand, on_stand

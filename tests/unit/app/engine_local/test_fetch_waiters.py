@@ -10,8 +10,8 @@ import pytest
 
 from app.engine_local.partitions.fetch_waiters import FetchWaiter, FetchWaiters, Wake, is_served, known_place
 from app.problems.problem import Problem
-from storage.log.log_snapshot import Isolation
-from storage.offsets import Offset
+from log_model.offsets import Offset
+from log_model.reads import Isolation
 from tests.crash.simulated_disk import SimulatedFile
 from tests.support.writers import WriterStand, append_request, eventually, writer_stand
 

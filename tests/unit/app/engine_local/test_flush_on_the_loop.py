@@ -11,7 +11,7 @@ import pytest
 from app.engine_local.partitions.flush_pace import TRUST_MIN, FlushPace
 from app.engine_local.partitions.partition_writer import MailboxLimits
 from app.engine_local.partitions.pending_append import PendingAppend
-from storage.errors import PartitionFailedError
+from log_model.errors import PartitionFailedError
 from tests.crash.simulated_disk import Operation
 from tests.support.writers import WriterStand, append_request, eventually, on_stand
 

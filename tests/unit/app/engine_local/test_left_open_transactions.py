@@ -11,7 +11,7 @@ from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.log.state import Transaction, TransactionState
 from app.produce.atomic_produce import produce_atomically
 from app.produce.enlisting import PartitionAppend
-from storage.errors import DiskFullError
+from log_model.errors import DiskFullError
 from tests.support.stands import Stand, on_stand
 from tests.support.transactions import TestProducer, visible
 from tests.support.writers import eventually, valid_batches

@@ -14,7 +14,7 @@ from app.engine_local.partitions import partition_writer
 from app.engine_local.partitions.partition_writer import MailboxLimits
 from app.problems.engine import problem_for
 from app.problems.problem import Problem
-from storage.errors import (
+from log_model.errors import (
     DiskFullError,
     ExpectedOffsetMismatchError,
     PartitionFailedError,
@@ -22,8 +22,8 @@ from storage.errors import (
     ShuttingDownError,
     UnknownTopicOrPartitionError,
 )
+from log_model.offsets import Offset
 from storage.log.partition_log import AppendRequest
-from storage.offsets import Offset
 from tests.crash.simulated_disk import SPACE_KINDS, Fault, Operation
 from tests.support.writers import Gate, WriterStand, append_request, eventually, on_stand, valid_batches
 

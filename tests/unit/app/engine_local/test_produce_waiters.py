@@ -12,15 +12,15 @@ from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.problems.engine import problem_for
 from app.problems.problem import Problem
 from app.service.parts import Parts
-from storage.errors import (
+from log_model.errors import (
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     PartitionFailedError,
     UnknownTopicOrPartitionError,
 )
+from log_model.offsets import Offset
 from storage.log.partition_log import AppendResult, PartitionLog
 from storage.log.replica_set import ReplicaSet
-from storage.offsets import Offset
 from tests.support.stands import Stand, on_stand
 from tests.support.writers import eventually, valid_batches
 

@@ -9,7 +9,7 @@ import pytest
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.log.records import encode_key
 from app.engine_local.transactions.log.state import PRODUCER_EPOCH_MAX, Transaction, TransactionState, initialise
-from storage.errors import InvalidPidMappingError, InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
+from log_model.errors import InvalidPidMappingError, InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
 from tests.support.earlier_transactions import end_as_before
 from tests.support.stands import Stand, on_stand
 from tests.support.transactions import producer_on, settled, visible

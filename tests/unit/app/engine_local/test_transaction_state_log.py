@@ -12,7 +12,7 @@ from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.log import state_log
 from app.problems import kinds
 from app.problems.problem import Problem
-from storage.errors import (
+from log_model.errors import (
     DiskFullError,
     InvalidTopicError,
     PartitionOfflineError,

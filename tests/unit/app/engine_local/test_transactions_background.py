@@ -9,7 +9,7 @@ import pytest
 
 from app.engine_local.transactions.log.state import Transaction
 from app.problems.problem import Problem
-from storage.errors import DiskFullError, PartitionOfflineError
+from log_model.errors import DiskFullError, PartitionOfflineError
 from tests.support.stands import Stand, on_stand
 from tests.support.transactions import TestProducer, settled
 

@@ -18,7 +18,7 @@ from app.problems.problem import Problem
 from app.produce.enlisting import PartitionAppend, submit_appends
 from app.service.parts import Parts
 from app.settings import Settings
-from storage.errors import (
+from log_model.errors import (
     ConcurrentTransactionsError,
     DiskFullError,
     InvalidPidMappingError,

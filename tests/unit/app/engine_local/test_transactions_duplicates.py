@@ -6,7 +6,7 @@ import pytest
 
 from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.produce.enlisting import submit_append
-from storage.errors import OutOfOrderSequenceError
+from log_model.errors import OutOfOrderSequenceError
 from storage.log.partition_log import AppendResult
 from storage.producers.producer_entry import ProducerEntry
 from tests.support.earlier_transactions import end_as_before

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from app.engine_local.transactions.log.records import decode_key, decode_value, encode_key, encode_value
 from app.engine_local.transactions.log.state import Transaction, TransactionState
-from storage.disk.file_names import PartitionName
-from storage.errors import CorruptionError
+from log_model.errors import CorruptionError
+from log_model.names import PartitionName
 
 IDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=249)
 LONGS = st.integers(-1, 2**63 - 1)

@@ -22,14 +22,14 @@ from app.engine_local.transactions.log.state import (
     TransactionState,
     TransactionTable,
 )
-from storage.disk.clock import SETTLING_MS, ManualClock, ProtectedClock
-from storage.disk.file_names import PartitionName
-from storage.errors import (
+from log_model.clock import SETTLING_MS, ManualClock, ProtectedClock
+from log_model.errors import (
     ConcurrentTransactionsError,
     InvalidPidMappingError,
     InvalidTxnStateError,
     ProducerFencedError,
 )
+from log_model.names import PartitionName
 
 A, B = PartitionName("a", 0), PartitionName("b", 1)
 NOW = 1_700_000_000_000

@@ -20,13 +20,13 @@ from app.fetch.fetch_range import (
     read_value,
     start_of,
 )
+from log_model.batches.batch_validation import validate_batches
+from log_model.clock import ManualClock
+from log_model.offsets import Offset
 from rollway.records import Codec, Record, columns_from_records, encode_batch, split_batches
-from storage.batches.batch_validation import validate_batches
-from storage.disk.clock import ManualClock
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset
 from tests.crash.simulated_disk import SimulatedDisk
 from tests.support.writers import DATA
 

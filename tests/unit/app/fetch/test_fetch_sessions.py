@@ -7,8 +7,8 @@ import pytest
 from app.fetch.fetch_sessions import FetchSessions, next_epoch
 from app.fetch.multi_fetch_body import FetchPartition, ForgottenPartition, MultiFetchRequest
 from app.problems.problem import Problem
+from log_model.clock import ManualClock
 from schemas.multi_fetch import INT_MAX
-from storage.disk.clock import ManualClock
 
 
 def asked(count: int, topic: str = "t") -> tuple[FetchPartition, ...]:

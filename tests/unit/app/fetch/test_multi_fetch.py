@@ -12,9 +12,9 @@ from app.access.access import EVERYTHING
 from app.engine_local.partitions.purgatory import Purgatory
 from app.fetch.multi_fetch import PARTITIONS_PER_TURN, DelayedFetch, Watched, _resolve
 from app.fetch.multi_fetch_body import FetchPartition
-from storage.batches.batch_validation import validate_batches
-from storage.disk.file_names import PartitionName
-from storage.log.log_snapshot import Isolation
+from log_model.batches.batch_validation import validate_batches
+from log_model.names import PartitionName
+from log_model.reads import Isolation
 from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.cases.logs import START_MS, CaseLog, sized_batch

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from app.fetch.offset_lookup import find_offset
-from storage.batches.batch_validation import validate_batches
-from storage.errors import FencedLeaderEpochError, OffsetNotAvailableError
+from log_model.batches.batch_validation import validate_batches
+from log_model.errors import FencedLeaderEpochError, OffsetNotAvailableError
+from log_model.transactions import TransactionMarker
 from storage.log.partition_log import AppendRequest
 from storage.log.replica_set import ReplicaSet
-from storage.transactions import TransactionMarker
 from tests.cases.logs import batch_of
 from tests.support.stands import Stand, on_stand
 from tests.support.writers import append_request

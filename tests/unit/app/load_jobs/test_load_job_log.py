@@ -14,7 +14,7 @@ from app.load_jobs.registry import Winner
 from app.load_jobs.state import Forgotten, JobMode, JobState, JobTable, LoadJob
 from app.problems.problem import Problem
 from app.service.parts import Parts
-from storage.disk.clock import SETTLING_MS, ManualClock
+from log_model.clock import SETTLING_MS, ManualClock
 from storage.log.partition_log import PartitionLog
 from tests.crash.job_crashes import jobs_settled
 from tests.crash.transaction_workload import open_parts

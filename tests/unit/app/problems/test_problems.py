@@ -17,9 +17,9 @@ from app.http import methods
 from app.problems import framework, kinds, request_context
 from app.problems.engine import problem_for
 from app.problems.problem import Problem, json_pointer
+from log_model import errors
 from rollway.records.errors import BrokenRecordError, DecompressedSizeError, RecordFormatError
 from schemas.errors import Problem as ProblemSchema
-from storage import errors
 
 MADE = {
     errors.OffsetOutOfRangeError: errors.OffsetOutOfRangeError(

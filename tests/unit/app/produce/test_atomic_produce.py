@@ -13,7 +13,7 @@ from app.engine_local.transactions.log.state import ProducerIdentity, Transactio
 from app.engine_local.transactions.pool import ProducerPool, UntilEnded, Wait
 from app.produce.atomic_produce import AtomicOutcome, produce_atomically
 from app.produce.enlisting import PartitionAppend
-from storage.errors import DiskFullError
+from log_model.errors import DiskFullError
 from storage.log.partition_log import AppendResult, PartitionLog
 from tests.crash.simulated_disk import FULL_DISK_KINDS, Fault
 from tests.support.stands import Stand, on_stand

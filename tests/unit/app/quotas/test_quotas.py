@@ -10,7 +10,7 @@ from app.problems.problem import Problem
 from app.quotas.limits import DEFAULT, Limit, QuotaEntity, QuotaKind, QuotaTable
 from app.quotas.sampled_rate import SAMPLE_COUNT, WINDOW_MS, SampledRate
 from app.quotas.throttling import Client, Quotas
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
 
 ALICE = Client("alice", "loader")
 

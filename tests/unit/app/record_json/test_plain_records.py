@@ -14,9 +14,9 @@ from app.problems.problem import Problem
 from app.record_json import record_batches as module
 from app.record_json.record_batches import plain_batches, validated_batches
 from app.record_json.translate import parse_record_lines, parse_record_list
-from storage.batches.batch_validation import ValidBatch
-from storage.config import TopicConfig
-from storage.errors import RefusedError
+from log_model.batches.batch_validation import ValidBatch
+from log_model.config import TopicConfig
+from log_model.errors import RefusedError
 
 pytestmark = pytest.mark.skipif(module.plain_records is None, reason="the service was installed without a compiler")
 

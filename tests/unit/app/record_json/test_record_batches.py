@@ -13,10 +13,10 @@ from app.problems.problem import Problem
 from app.record_json import record_batches
 from app.record_json.record_batches import needs_codec, validated_batches
 from app.record_json.translate import ParsedRecords
+from log_model.batches.batch_validation import ValidBatch
+from log_model.config import TopicConfig
+from log_model.errors import RefusedError
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from storage.batches.batch_validation import ValidBatch
-from storage.config import TopicConfig
-from storage.errors import RefusedError
 
 
 def batch(codec: Codec) -> bytes:

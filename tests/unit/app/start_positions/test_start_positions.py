@@ -13,9 +13,9 @@ from app.start_positions import registry
 from app.start_positions.records import TOPIC, group_change, read_table
 from app.start_positions.registry import GROUP_POSITION_COUNT_MAX, StartPositions
 from app.start_positions.state import PinnedGroup, PinnedTopic, PositionTable, pin
+from log_model.errors import CorruptionError
 from schemas.start_positions import StartPositions as StartPositionsInBody
 from storage.disk.topic_metadata import new_topic_id
-from storage.errors import CorruptionError
 from tests.support.stands import Stand, on_stand
 
 _BATCH_OVERHEAD_BYTES = 1_000

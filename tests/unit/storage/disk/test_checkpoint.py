@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from log_model.errors import CorruptionError
+from log_model.names import PartitionName
 from storage.disk.checkpoint import CorruptCheckpointError, OffsetCheckpoint
-from storage.disk.file_names import PartitionName
 from storage.disk.file_system import LocalFileSystem
-from storage.errors import CorruptionError
 from tests.support.recording_file_system import RecordingFileSystem
 
 EXAMPLE = b"0\n2\norders 0 1500\norders 1 0\n"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from storage.disk.clock import SETTLING_MS, Ages, Clock, ManualClock, ProtectedClock, SystemClock
+from log_model.clock import SETTLING_MS, Ages, Clock, ManualClock, ProtectedClock, SystemClock
 
 
 def test_the_machines_clock_tells_milliseconds():

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from log_model.errors import DirectoryLockedError
 from storage.disk.dir_lock import DirectoryLock
 from storage.disk.file_system import LocalFileSystem
-from storage.errors import DirectoryLockedError
 
 FILE_SYSTEM = LocalFileSystem()
 
@@ -17,7 +17,7 @@ ACQUIRE = """
 import sys
 from pathlib import Path
 from storage.disk.dir_lock import DirectoryLock
-from storage.errors import DirectoryLockedError
+from log_model.errors import DirectoryLockedError
 from storage.disk.file_system import LocalFileSystem
 try:
     DirectoryLock.acquire(LocalFileSystem(), Path(sys.argv[1]))

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from log_model.names import PartitionName, topic_name_problem
 from storage.disk.file_names import (
-    PartitionName,
     deleted_directory_name,
     is_deleted_directory_name,
     offset_file_name,
     parse_offset_file_name,
     parse_partition_directory_name,
     partition_directory_name,
-    topic_name_problem,
 )
 
 TOPIC_NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,249}", fullmatch=True).filter(lambda name: name not in {".", ".."})

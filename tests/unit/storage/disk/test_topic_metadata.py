@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from log_model.errors import CorruptionError
 from storage.disk.file_system import LocalFileSystem
 from storage.disk.topic_metadata import (
     CorruptMetadataError,
@@ -20,7 +21,6 @@ from storage.disk.topic_metadata import (
     write_meta_properties,
     write_partition_metadata,
 )
-from storage.errors import CorruptionError
 from tests.support.recording_file_system import RecordingFileSystem
 
 FILE_SYSTEM = LocalFileSystem()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from log_model.offsets import Offset, OffsetPosition, Position, TimestampOffset
 from storage.disk.file_system import LocalFileSystem
 from storage.index import index_file
 from storage.index.index_file import CorruptIndexError, IndexFullError
 from storage.index.offset_index import OffsetIndex
 from storage.index.time_index import TimeIndex
-from storage.offsets import Offset, OffsetPosition, Position, TimestampOffset
 from tests.support.recording_file_system import RecordingFileSystem
 
 FILE_SYSTEM = LocalFileSystem()

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from log_model.offsets import NO_TIMESTAMP, Offset, TimestampOffset
 from storage.disk.file_system import LocalFileSystem
 from storage.index import key_samples
 from storage.index.key_samples import RUN, KeyLayout, KeySamples
 from storage.index.time_index import SAMPLED_ASKED_MIN, SAMPLED_ENTRIES_MIN, TimeIndex
-from storage.offsets import NO_TIMESTAMP, Offset, TimestampOffset
 
 LAYOUT = KeyLayout("q", 12)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from log_model.offsets import Offset, Position
 from storage.disk.file_names import OFFSET_INDEX_SUFFIX, offset_file_name
 from storage.disk.file_system import LocalFileSystem
 from storage.index.lazy_index import LazyIndex
 from storage.index.offset_index import OffsetIndex
-from storage.offsets import Offset, Position
 
 FILE_SYSTEM = LocalFileSystem()
 

@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from log_model.offsets import Offset, OffsetPosition, Position
 from storage.disk.file_system import LocalFileSystem
 from storage.index.index_file import CorruptIndexError, IndexFullError, InvalidEntryError
 from storage.index.offset_index import OffsetIndex
-from storage.offsets import Offset, OffsetPosition, Position
 
 FILE_SYSTEM = LocalFileSystem()
 BASE = Offset(45)

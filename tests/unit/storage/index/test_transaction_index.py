@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from log_model.offsets import Offset
+from log_model.transactions import AbortedTransaction
 from storage.disk.file_system import LocalFileSystem
 from storage.index.index_file import CorruptIndexError, InvalidEntryError
 from storage.index.transaction_index import TransactionIndex
-from storage.offsets import Offset
-from storage.transactions import AbortedTransaction
 from tests.support.recording_file_system import RecordingFileSystem
 
 FILE_SYSTEM = LocalFileSystem()

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import storage.batches.batch_validation
+import log_model.batches.batch_validation
+from log_model.batches.batch_validation import ValidBatch, validate_batches
+from log_model.clock import ManualClock
+from log_model.config import TopicConfig
+from log_model.errors import InvalidRecordError, PartitionOfflineError, StorageError
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from storage.batches.batch_validation import ValidBatch, validate_batches
-from storage.config import TopicConfig
-from storage.disk.clock import ManualClock
-from storage.errors import InvalidRecordError, PartitionOfflineError, StorageError
 from storage.log.log_writer import LogWriter
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.manager.log_manager import LogManager
@@ -68,7 +68,7 @@ def bodies(draw: st.DrawFn) -> bytes:
         for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
             made[draw(st.integers(0, len(made) - 1))] = draw(st.integers(0, 255))
         if draw(st.booleans()):
-            made[17:21] = storage.batches.batch_validation.crc32c(made[21:]).to_bytes(4, "big")
+            made[17:21] = log_model.batches.batch_validation.crc32c(made[21:]).to_bytes(4, "big")
         body += made
     return bytes(body)
 
@@ -80,7 +80,7 @@ def test_facts_and_columns_give_one_verdict(body: bytes, name: str) -> None:
     quick = verdict(body, config)
     assert verdict(memoryview(bytearray(body)), config) == quick
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage.batches.batch_validation, "find_facts", lambda *_: None)
+        patch.setattr(log_model.batches.batch_validation, "find_facts", lambda *_: None)
         assert verdict(body, config) == quick
 
 

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from log_model.epochs import EpochEntry
+from log_model.offsets import LeaderEpoch
 from storage.disk.checkpoint import CorruptCheckpointError
 from storage.disk.file_system import LocalFileSystem
-from storage.log.leader_epochs import EpochEntry, LeaderEpochs
-from storage.offsets import LeaderEpoch
+from storage.log.leader_epochs import LeaderEpochs
 from tests.support.recording_file_system import RecordingFileSystem
 
 LOG_END = 99

@@ -13,13 +13,13 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from log_model.batches.batch_validation import validate_batches
+from log_model.clock import ManualClock
+from log_model.config import TopicConfig
+from log_model.errors import DiskFullError, PartitionFailedError, StorageError
 from rollway.records import Codec, parse_header
 from rollway.records.compiled import load
-from storage.batches.batch_validation import validate_batches
-from storage.config import TopicConfig
-from storage.disk.clock import ManualClock
 from storage.disk.file_system import LocalFileSystem
-from storage.errors import DiskFullError, PartitionFailedError, StorageError
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.unit.storage.log.test_append_lanes import CONFIGS, NOW_MS, batch, bodies

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from storage.errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasError
+from log_model.errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasError
+from log_model.offsets import LogOffsetMetadata, Offset
 from storage.log.replica_set import REPLICA_LAG_TIME_MAX_MS, ReplicaSet, restored_high_watermark
-from storage.offsets import LogOffsetMetadata, Offset
 
 LAG = REPLICA_LAG_TIME_MAX_MS
 

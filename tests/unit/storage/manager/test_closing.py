@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
+from log_model.errors import ShuttingDownError
 from storage.disk.file_names import CLEAN_SHUTDOWN_MARKER
-from storage.errors import ShuttingDownError
 from storage.manager.log_manager import LogManager
 from tests.support.recording_file_system import RecordingFileSystem
 from tests.support.writers import append_request

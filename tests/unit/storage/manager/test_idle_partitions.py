@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
+from log_model.offsets import Offset
 from storage.manager.log_manager import LogManager
-from storage.offsets import Offset
 from tests.support.recording_file_system import RecordingFileSystem
 from tests.support.writers import append_request
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.clock import ManualClock
-from storage.errors import CorruptionError
+from log_model.clock import ManualClock
+from log_model.errors import CorruptionError
 from storage.manager.log_manager import LogManager
 from storage.recovery.recovery_progress import RecoveryMeter
 from tests.cases.logs import CONFIG

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from log_model.batches.batch_validation import validate_batches
+from log_model.errors import DiskFailedError, InvalidTopicError
 from rollway.records import Record, columns_from_records, encode_batch
-from storage.batches.batch_validation import validate_batches
-from storage.errors import DiskFailedError, InvalidTopicError
 from storage.log.partition_log import AppendRequest
 from storage.manager.log_manager import LogManager
 from storage.producers.producer_ids import BLOCK_COUNT, LOST_COUNT, ProducerIds

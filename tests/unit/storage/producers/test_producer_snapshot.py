@@ -9,9 +9,9 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from log_model.errors import CorruptionError
+from log_model.offsets import Offset
 from storage.disk.file_system import LocalFileSystem
-from storage.errors import CorruptionError
-from storage.offsets import Offset
 from storage.producers.producer_snapshot import (
     CorruptSnapshotError,
     ProducerRecord,

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from log_model.clock import ManualClock
+from log_model.errors import OutOfOrderSequenceError, ProducerFencedError
+from log_model.offsets import Offset
+from log_model.producers import ProducerBatch, add_sequence
 from rollway.records import BatchHeader
-from storage.disk.clock import ManualClock
 from storage.disk.file_system import LocalFileSystem
-from storage.errors import OutOfOrderSequenceError, ProducerFencedError
-from storage.offsets import Offset
-from storage.producers.producer_entry import ProducerBatch, add_sequence
 from storage.producers.producer_snapshot import ProducerRecord, decode_snapshot, encode_snapshot
 from storage.producers.producer_state import ProducerState
 from tests.support.recording_file_system import RecordingFileSystem

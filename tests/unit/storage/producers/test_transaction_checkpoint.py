@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from log_model.offsets import Offset
 from storage.disk.file_system import LocalFileSystem
-from storage.offsets import Offset
 from storage.producers.transaction_checkpoint import TransactionCheckpoint
 from tests.support.recording_file_system import RecordingFileSystem
 

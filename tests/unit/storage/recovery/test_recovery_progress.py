@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.disk.clock import ManualClock
+from log_model.clock import ManualClock
 from storage.recovery.recovery_progress import RecoveryMeter
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from log_model.config import TopicConfig
+from log_model.offsets import LeaderEpoch, Offset, Position
 from rollway.records import split_batches, stamp
-from storage.config import TopicConfig
 from storage.disk.file_system import LocalFileSystem
 from storage.index.index_builder import IndexSettings
 from storage.log.leader_epochs import LeaderEpochs
-from storage.offsets import LeaderEpoch, Offset, Position
 from storage.recovery.segment_scan import SegmentScan, SegmentScanner
 from storage.segment.segment import Segment
 from tests.cases.logs import batch_of

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from log_model.offsets import LogOffsetMetadata, Offset
+from log_model.reads import FetchData, Isolation
 from storage.disk.file_system import LocalFile, LocalFileSystem
-from storage.log.log_snapshot import FetchData, Isolation, LogSnapshot
-from storage.offsets import LogOffsetMetadata, Offset
+from storage.log.log_snapshot import LogSnapshot
 from storage.segment import batch_search
 from storage.segment.segment import Segment
 from tests.cases.logs import START_MS, CaseLog, batch_of, sized_batch

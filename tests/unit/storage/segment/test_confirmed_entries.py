@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.log.log_snapshot import FileSlice, LogSnapshot
-from storage.offsets import Offset
+from log_model.offsets import Offset
+from log_model.reads import FileSlice
+from storage.log.log_snapshot import LogSnapshot
 from storage.segment import batch_search
 from tests.cases.logs import CaseLog, sized_batch
 from tests.unit.storage.segment.test_batch_search import general, make_copies

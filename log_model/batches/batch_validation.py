@@ -13,6 +13,19 @@ from typing import NamedTuple
 import numpy as np
 from crc32c import crc32c
 
+from log_model.batches.recompression import rebuild, recompress, stored_codec
+from log_model.config import TopicConfig
+from log_model.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    RecordError,
+    RecordListTooLargeError,
+    RefusedError,
+    UnsupportedCodecError,
+)
+from log_model.offsets import NO_TIMESTAMP, LeaderEpoch, Offset
 from rollway.records import (
     HEADER_BYTES,
     BatchHeader,
@@ -33,19 +46,6 @@ from rollway.records.columns import BoolArray, Int64Array, RecordColumns
 from rollway.records.compression import find_lz4_obstacle
 from rollway.records.decode import COLUMNS_RATIO_MAX
 from rollway.records.sections.reader import find_facts
-from storage.batches.recompression import rebuild, recompress, stored_codec
-from storage.config import TopicConfig
-from storage.errors import (
-    CorruptBatchError,
-    InvalidRecordError,
-    InvalidTimestampError,
-    MessageTooLargeError,
-    RecordError,
-    RecordListTooLargeError,
-    RefusedError,
-    UnsupportedCodecError,
-)
-from storage.offsets import NO_TIMESTAMP, LeaderEpoch, Offset
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 RECORD_ERRORS_MAX = 100

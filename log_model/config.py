@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from storage.errors import InvalidConfigError
-from storage.nearest_name import nearest_or_all
+from log_model.errors import InvalidConfigError
+from log_model.nearest_name import nearest_or_all
 
 LONG_MAX = 2**63 - 1
 _ANY_TIME_MS = 2**62

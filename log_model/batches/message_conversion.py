@@ -9,6 +9,23 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from log_model.batches.batch_validation import (
+    DECOMPRESSED_BYTES_MAX,
+    RECORD_ERRORS_MAX,
+    ValidBatch,
+    refusal,
+    validate_batches,
+)
+from log_model.batches.recompression import level_of, stored_codec
+from log_model.config import TopicConfig
+from log_model.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    RecordError,
+    RecordListTooLargeError,
+)
+from log_model.offsets import NO_TIMESTAMP
 from rollway.records import (
     Codec,
     DecodedMessages,
@@ -20,23 +37,6 @@ from rollway.records import (
     stamp,
     walk_entries,
 )
-from storage.batches.batch_validation import (
-    DECOMPRESSED_BYTES_MAX,
-    RECORD_ERRORS_MAX,
-    ValidBatch,
-    refusal,
-    validate_batches,
-)
-from storage.batches.recompression import level_of, stored_codec
-from storage.config import TopicConfig
-from storage.errors import (
-    InvalidRecordError,
-    InvalidTimestampError,
-    MessageTooLargeError,
-    RecordError,
-    RecordListTooLargeError,
-)
-from storage.offsets import NO_TIMESTAMP
 
 
 def convert_message_set(buffer: bytes | bytearray | memoryview, config: TopicConfig, now_ms: int) -> list[ValidBatch]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
+from log_model.batches.batch_validation import ValidBatch
+from log_model.offsets import Offset
+from log_model.transactions import TransactionMarker
 from rollway.records import RecordBatch, encode_control_batch
-from storage.batches.batch_validation import ValidBatch
-from storage.offsets import Offset
-from storage.transactions import TransactionMarker
 
 MARKER_BYTES = 78
 """Size of the batch that a marker becomes."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from log_model.errors import CorruptionError
+from log_model.offsets import LogOffsetMetadata, Offset
 from rollway.records import (
     BrokenRecordError,
     ControlRecord,
@@ -14,8 +16,6 @@ from rollway.records import (
     decode_batch,
     decode_control_record,
 )
-from storage.errors import CorruptionError
-from storage.offsets import LogOffsetMetadata, Offset
 
 _CONTROL_KEY = struct.Struct(">hh")
 

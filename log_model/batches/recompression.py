@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from log_model.config import TopicConfig
 from rollway.records import BatchHeader, Codec, RecordBatch, RecordColumns, encode_batch
 from rollway.records.batch import build_batch, codec_changed
 from rollway.records.compression import compress
-from storage.config import TopicConfig
 
 _CODECS = {
     "uncompressed": Codec.NONE,
