@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from app.engine.engine import Engine
 from app.engine_local.partitions.appends import LocalAppends
 from app.engine_local.partitions.directory import Partitions
 from app.engine_local.partitions.partition_writer import PartitionWriter
@@ -120,3 +121,7 @@ class LocalEngine:
         """Answer every request that waits; from now on none waits."""
         self.partitions.waiters.close()
         self.partitions.produce_waiters.close()
+
+
+_: type[Engine] = LocalEngine
+"""Held by the type checker: this is an engine."""

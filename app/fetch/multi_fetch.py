@@ -13,9 +13,9 @@ from typing import NamedTuple, cast
 
 from app.access.access import Access
 from app.access.operations import Operation, topic_resource
+from app.engine.topic_ids import ZERO_TOPIC_ID, check_topic_id
 from app.engine_local.partitions.fetch_waiters import available_bytes, known_place
 from app.engine_local.partitions.purgatory import DelayedOperation, Wake
-from app.engine_local.partitions.topic_ids import ZERO_TOPIC_ID, check_topic_id
 from app.event_loop.pools import call_in
 from app.fetch.fetch_range import ISOLATIONS, records_of
 from app.fetch.fetch_sessions import FetchContext

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from app.engine_local.partitions.topic_ids import check_topic_id
+from app.engine.topic_ids import check_topic_id
 from app.fetch.fetching import Fetching
 from app.fetch.offset_lookup import refuse_behind_epoch
 from app.problems.problem import invalid_value

@@ -13,8 +13,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from app.engine.topic_ids import check_topic_id
 from app.engine_local.keyed_log import Change, KeyedLog
-from app.engine_local.partitions.topic_ids import check_topic_id
 from app.engine_local.transactions.logs import Logs
 from app.event_loop.piecewise import pieces
 from app.problems import kinds

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.engine.waiting import Waiting
 from app.problems.request_context import CONTINUATION
 
 EXTENSION = "rollway.parking"
@@ -33,20 +33,6 @@ _KEPT = frozenset(
 )
 
 Answer = Callable[[Request], Awaitable[Response]]
-
-
-class Waiting(Protocol):
-    """What a request waits for, as an operation in a purgatory."""
-
-    done: asyncio.Future[Any]
-
-    def cancel(self) -> None:
-        """Nobody waits any more: ``done`` is cancelled, if it is not complete."""
-        ...
-
-    def expire(self) -> None:
-        """Wait no longer: ``done`` completes as if the time were up, if it is not complete."""
-        ...
 
 
 class ClientGoneError(Exception):

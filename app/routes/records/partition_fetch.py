@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.needs import access_of
 from app.access.operations import Operation, topic_resource
-from app.engine_local.partitions.topic_ids import check_topic_id
+from app.engine.topic_ids import check_topic_id
 from app.fast_path.declarations import remember
 from app.fetch.fetch_headers import RECORD_FORM, aborted_header, fetched_headers
 from app.fetch.fetch_range import ISOLATIONS, FetchRange, FetchRequest, read_records, read_slices

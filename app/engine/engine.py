@@ -1,0 +1,48 @@
+"""An engine: topics, appends, reads, transactions, and the state of the service's own, behind one port.
+
+Routes and the rooms below them hold an ``Engine`` and never a certain one; ``app.service`` chooses it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from app.engine.partitions import Partition, Topic
+from log_model.clock import ProtectedClock
+
+
+class Engine(Protocol):
+    """The engine of one service. Thread: the event loop."""
+
+    @property
+    def protected_clock(self) -> ProtectedClock:
+        """The clock by which things expire: a jump forward alone lets nothing expire."""
+        ...
+
+    def now_ms(self) -> int:
+        """Return the wall time that records get, in milliseconds."""
+        ...
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic of this name.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is none.
+        """
+        ...
+
+    def partition(self, topic: str, number: int) -> Partition:
+        """Return the partition of this name.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic or no such partition of it.
+        """
+        ...
+
+    def find_topic_id(self, name: str) -> str | None:
+        """Return the id of the topic of this name, ``None`` if there is none. A topic made again has another id."""
+        ...
+
+    def release(self) -> None:
+        """Answer every request that waits; from now on none waits."""
+        ...
