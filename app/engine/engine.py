@@ -5,14 +5,44 @@ Routes and the rooms below them hold an ``Engine`` and never a certain one; ``ap
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, Protocol
 
 from app.engine.partitions import Partition, Topic
-from log_model.clock import ProtectedClock
+from log_model.clock import Clock, ProtectedClock
+
+
+class Job(NamedTuple):
+    """Work that is done again and again, about every ``interval_ms``."""
+
+    run: Callable[[], Awaitable[None]]
+    interval_ms: int
 
 
 class Engine(Protocol):
     """The engine of one service. Thread: the event loop."""
+
+    async def start(self) -> None:
+        """Read what the engine needs before the first request.
+
+        Raises:
+            StorageError, OSError: it cannot be read.
+        """
+        ...
+
+    @property
+    def background_jobs(self) -> Mapping[str, Job]:
+        """The engine's own background work, by the names that metrics show."""
+        ...
+
+    def leave_out_producer_ids(self, largest: int) -> None:
+        """Give no producer id up to ``largest``: something that the engine does not know of may hold it."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the wall, and of elapsed time."""
+        ...
 
     @property
     def protected_clock(self) -> ProtectedClock:
@@ -45,4 +75,8 @@ class Engine(Protocol):
 
     def release(self) -> None:
         """Answer every request that waits; from now on none waits."""
+        ...
+
+    async def close(self) -> None:
+        """Finish the appends that were taken, refuse the rest, and close cleanly."""
         ...

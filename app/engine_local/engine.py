@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from app.engine.engine import Engine
+from app.engine.engine import Engine, Job
+from app.engine_local.background import BackgroundWork
 from app.engine_local.partitions.appends import LocalAppends
 from app.engine_local.partitions.directory import Partitions
 from app.engine_local.partitions.partition_writer import PartitionWriter
@@ -21,7 +22,7 @@ from app.engine_local.transactions.producer_owners import ProducerOwners
 from app.event_loop.pools import Pools, call_in
 from app.metrics.metrics import Metrics
 from app.settings import Settings
-from log_model.clock import ProtectedClock
+from log_model.clock import Clock, ProtectedClock
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from storage.manager.topic_registry import Topic
@@ -29,6 +30,7 @@ from storage.manager.topic_registry import Topic
 Result = TypeVar("Result")
 
 NODE_ID = 1
+FILE_CHECK_INTERVAL_MS = 1_000
 
 
 class LocalEngine:
@@ -61,6 +63,44 @@ class LocalEngine:
             ),
         )
         self.topics.on_deleted.append(lambda _: self.transactions.hurry())
+        self.background = BackgroundWork(manager, self.partitions, self.topics, pools, self.transactions.hurry)
+        self._settings = settings
+
+    async def start(self) -> None:
+        """Read whom the producer ids were given to.
+
+        Raises:
+            CorruptionError, OSError: it cannot be read.
+        """
+        await call_in(self._pools.control, self.producer_owners.load)
+
+    @property
+    def background_jobs(self) -> Mapping[str, Job]:
+        """The work on the logs, and on transactions that nobody ends."""
+        work, settings = self.background, self._settings
+        return {
+            "flush": Job(work.flush, settings.flush_check_interval_ms),
+            "check_files": Job(work.check_files, FILE_CHECK_INTERVAL_MS),
+            "roll": Job(work.roll, settings.roll_check_interval_ms),
+            "retention": Job(work.retention, settings.retention_check_interval_ms),
+            "checkpoint": Job(work.checkpoint, settings.checkpoint_interval_ms),
+            "checkpoint_high_watermarks": Job(
+                work.checkpoint_high_watermarks, settings.high_watermark_checkpoint_interval_ms
+            ),
+            "expire_producers": Job(work.expire_producers, settings.producer_id_expiration_check_interval_ms),
+            "delete_files": Job(work.delete_files, settings.file_delete_check_interval_ms),
+            "transactions": Job(self.transactions.run_jobs, settings.transaction_check_interval_ms),
+        }
+
+    def leave_out_producer_ids(self, largest: int) -> None:
+        """Give no producer id up to ``largest``, nor one that a principal or a transactional id has."""
+        known = (self.producer_owners.largest_id, self.transactions.largest_producer_id, largest)
+        self.manager.producer_ids.leave_out(max(known))
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the wall, and of elapsed time."""
+        return self.manager.clock
 
     @property
     def protected_clock(self) -> ProtectedClock:
@@ -121,6 +161,10 @@ class LocalEngine:
         """Answer every request that waits; from now on none waits."""
         self.partitions.waiters.close()
         self.partitions.produce_waiters.close()
+
+    async def close(self) -> None:
+        """Wait for the change that runs, finish the writers, and close the logs cleanly. Transactions end first."""
+        await self.topics.close()
 
 
 _: type[Engine] = LocalEngine

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
-from storage.recovery.recovery_progress import RecoveryMeter, RecoveryProgress
+from storage.recovery.recovery_progress import RecoveryProgress
 
 logger = logging.getLogger(__name__)
 
@@ -32,10 +33,12 @@ def summarize(progress: RecoveryProgress) -> str:
     return f"{text}; the last stop was not clean: {progress.scanned_bytes // _MIB:,} MiB were checked"
 
 
-async def report(meter: RecoveryMeter, *, interval_seconds: float = LINE_INTERVAL_SECONDS) -> None:
+async def report(
+    progress_of: Callable[[], RecoveryProgress | None], *, interval_seconds: float = LINE_INTERVAL_SECONDS
+) -> None:
     """Log the progress every few seconds until cancelled; a start that is quicker than that says nothing."""
     while True:
         await asyncio.sleep(interval_seconds)
-        progress = meter.progress()
+        progress = progress_of()
         if progress is not None:
             logger.info("opening the logs: %s", describe(progress))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from app.engine.engine import Job
 from app.engine_local.engine import LocalEngine
-from app.engine_local.scheduler import Scheduler
 from app.event_loop.pools import Pools
 from app.fetch.fetch_sessions import FetchSessions
 from app.fetch.fetching import Fetching
@@ -17,9 +17,9 @@ from app.quotas.limits import QuotaTable
 from app.quotas.store import QuotaStore
 from app.quotas.throttling import Quotas
 from app.record_json.work_rooms import WorkRooms
+from app.service.scheduler import Scheduler
 from app.settings import Settings
 from app.start_positions.registry import PositionLimits, StartPositions
-from storage.manager.log_manager import LogManager
 
 
 class Parts:
@@ -38,10 +38,11 @@ class Parts:
 
     def __init__(
         self,
-        manager: LogManager,
+        engine: LocalEngine,
         settings: Settings,
         metrics: Metrics,
         pools: Pools,
+        quota_store: QuotaStore,
         quota_table: QuotaTable | None = None,
     ) -> None:
         self.is_released = False
@@ -51,9 +52,9 @@ class Parts:
         self.body_budget = ByteBudget(settings.request_bodies_bytes_max, "bodies of requests")
         self.answer_budget = ByteBudget(settings.decoded_answers_bytes_max, "long answers")
         self.rooms = WorkRooms(settings.decoding_bytes_max, self.answer_budget)
-        self.quotas = Quotas(manager.clock, quota_table, on_throttled=metrics.count_throttled)
-        self.quota_control = QuotaControl(self.quotas, QuotaStore(manager.file_system, manager.own_directory), pools)
-        self.engine = LocalEngine(manager, settings, metrics, pools)
+        self.quotas = Quotas(engine.clock, quota_table, on_throttled=metrics.count_throttled)
+        self.quota_control = QuotaControl(self.quotas, quota_store, pools)
+        self.engine = engine
         self.load_jobs = LoadJobs(
             self.engine,
             self.engine.transactions,
@@ -75,7 +76,7 @@ class Parts:
             count_max=settings.fetch_session_count_max,
             partition_count_max=settings.fetch_session_partition_count_max,
             idle_ms=settings.fetch_session_idle_ms,
-            elapsed_ms=manager.clock.elapsed_ms,
+            elapsed_ms=engine.clock.elapsed_ms,
         )
         self.producing = Producing(
             self.engine, settings, metrics, pools, self.quotas, self.body_budget, self.rooms, self.load_jobs
@@ -86,11 +87,12 @@ class Parts:
 
     def scheduler(self) -> Scheduler:
         """Return the background work on all parts; start it on the event loop."""
-        more_jobs = {
-            "load_jobs": (self.load_jobs.run_jobs, self.settings.load_job_check_interval_ms),
-            "start_positions": (self.start_positions.run_jobs, self.settings.start_position_check_interval_ms),
+        jobs = {
+            **self.engine.background_jobs,
+            "load_jobs": Job(self.load_jobs.run_jobs, self.settings.load_job_check_interval_ms),
+            "start_positions": Job(self.start_positions.run_jobs, self.settings.start_position_check_interval_ms),
         }
-        return Scheduler(self.engine, self.settings, self.metrics, self.pools, more_jobs)
+        return Scheduler(jobs, self.metrics)
 
     def release(self) -> None:
         """Answer every fetch that waits, end every stream of records; from now on none waits."""
@@ -105,4 +107,4 @@ class Parts:
         await self.engine.transactions.close()
         await self.load_jobs.close()
         await self.start_positions.close()
-        await self.engine.topics.close()
+        await self.engine.close()

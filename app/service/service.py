@@ -11,8 +11,7 @@ from collections.abc import Callable
 from app.access.authentication import Authenticator
 from app.access.control import AccessControl, jwt_verifier
 from app.access.registry import AccessRegistry
-from app.engine_local.engine import NODE_ID
-from app.engine_local.scheduler import Scheduler
+from app.engine_local.opening import LocalOpening
 from app.event_loop.pools import Pools, call_in
 from app.metrics.metrics import Metrics
 from app.metrics.partition_metrics import PartitionCollector
@@ -20,15 +19,14 @@ from app.problems import kinds
 from app.problems.problem import Problem
 from app.quotas.limits import QuotaTable
 from app.quotas.store import QuotaStore
+from app.service.opening import Opening
 from app.service.opening_progress import describe, report, summarize
 from app.service.parts import Parts
+from app.service.scheduler import Scheduler
 from app.settings import Settings
 from log_model.clock import Clock, SystemClock
-from log_model.config import ProducerLimits
 from rollway.records.compiled import is_compiled
-from storage.disk.file_system import LocalFileSystem
-from storage.manager.log_manager import OWN_DIRECTORY, LogManager
-from storage.recovery.recovery_progress import RecoveryMeter
+from storage.disk.file_system import FileSystem, LocalFileSystem
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +34,7 @@ logger = logging.getLogger(__name__)
 class Service:
     """Everything behind the application, made before the loop runs; ``open`` and ``close`` run on it.
 
+    ``opening`` brings the engine up; without one it is that of the data directory in the settings.
     ``on_ready`` is called once the logs are open, ``on_failure`` if they cannot be opened.
     """
 
@@ -44,6 +43,7 @@ class Service:
         settings: Settings,
         *,
         clock: Clock | None = None,
+        opening: Opening | None = None,
         on_ready: Callable[[], None] | None = None,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
@@ -54,7 +54,7 @@ class Service:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.scheduler: Scheduler | None = None
         self._clock = clock or SystemClock()
-        self.meter = RecoveryMeter(self._clock)
+        self._engine_opening = opening or LocalOpening(settings, self._clock)
         self._on_ready = on_ready
         self._on_failure = on_failure
         self._jwts = jwt_verifier(settings, self._clock)
@@ -105,7 +105,7 @@ class Service:
         """Why the service does not answer now; without its progress for who is not known."""
         if self._stopping:
             return Problem(kinds.SHUTTING_DOWN, "the service is stopping")
-        progress = self.meter.progress() if with_progress else None
+        progress = self._engine_opening.progress() if with_progress else None
         counted = "the first of them" if progress is None else describe(progress)
         return Problem(
             kinds.STARTING,
@@ -132,9 +132,10 @@ class Service:
             raise self.failure
 
     async def _open(self) -> None:
-        reporting = asyncio.get_running_loop().create_task(report(self.meter), name="progress of opening")
+        loop, progress_of = asyncio.get_running_loop(), self._engine_opening.progress
+        reporting = loop.create_task(report(progress_of), name="progress of opening")
         try:
-            manager, registry = await call_in(self.pools.control, self._open_directory)
+            file_system, registry = await call_in(self.pools.control, self._open_files)
         except Exception as error:  # noqa: BLE001 - told to whoever started the service
             self.failure = error
             if self._on_failure is not None:
@@ -144,22 +145,18 @@ class Service:
             reporting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reporting
-        progress = self.meter.progress()
+        progress = progress_of()
         if progress is not None:
             logger.info("%s", summarize(progress))
         self._access = AccessControl(
             registry, self.settings, self._clock, self.pools.control, self.metrics.authentication_failures, self._jwts
         )
-        parts = Parts(manager, self.settings, self.metrics, self.pools, self._quota_table)
-        engine = parts.engine
-        await call_in(self.pools.control, engine.producer_owners.load)
+        quota_store = QuotaStore(file_system, self._engine_opening.own_directory)
+        engine = self._engine_opening.engine(self.metrics, self.pools)
+        parts = Parts(engine, self.settings, self.metrics, self.pools, quota_store, self._quota_table)
+        await engine.start()
         await parts.load_jobs.start()
-        known = (
-            engine.producer_owners.largest_id,
-            engine.transactions.largest_producer_id,
-            parts.load_jobs.largest_producer_id,
-        )
-        manager.producer_ids.leave_out(max(known))
+        engine.leave_out_producer_ids(parts.load_jobs.largest_producer_id)
         await parts.start_positions.start()
         self._parts = parts
         self._watch(parts)
@@ -170,33 +167,18 @@ class Service:
         if self._on_ready is not None:
             self._on_ready()
 
-    def _open_directory(self) -> tuple[LogManager, AccessRegistry]:
-        manager = self._open_logs()
+    def _open_files(self) -> tuple[FileSystem, AccessRegistry]:
+        own_directory = self._engine_opening.own_directory
+        # Before the logs: whoever has damaged this file need not wait for their recovery.
+        self._quota_table = QuotaStore(LocalFileSystem(), own_directory).load()
+        file_system = self._engine_opening.open()
         try:
-            # Under the directory's lock, which is the manager's.
-            own_directory = self.settings.data_dir / OWN_DIRECTORY
-            if LocalFileSystem().is_open_to_others(self.settings.data_dir):
-                logger.warning(
-                    "every user of this machine may look into %s; chmod 700 keeps them out", self.settings.data_dir
-                )
-            return manager, AccessRegistry.open(
-                own_directory, manager.file_system, self._clock.now_ms, self.settings.super_users
-            )
+            # Under the directory's lock.
+            registry = AccessRegistry.open(own_directory, file_system, self._clock.now_ms, self.settings.super_users)
         except BaseException:
-            manager.close()
+            self._engine_opening.close()
             raise
-
-    def _open_logs(self) -> LogManager:
-        self._quota_table = QuotaStore(LocalFileSystem(), self.settings.data_dir / OWN_DIRECTORY).load()
-        return LogManager.open(
-            self.settings.data_dir,
-            clock=self._clock,
-            topic_defaults=self.settings.topic_defaults,
-            meter=self.meter,
-            recovery_threads=self.settings.recovery_threads,
-            node_id=NODE_ID,
-            producer_limits=ProducerLimits(self.settings.producer_id_expiration_ms, self.settings.producer_count_max),
-        )
+        return file_system, registry
 
     def _watch(self, parts: Parts) -> None:
         watch, engine, partitions = self.metrics.watch, parts.engine, parts.engine.partitions

@@ -22,6 +22,7 @@ from tests.crash.inline_pools import InlinePools
 from tests.crash.ledger import BALLAST_BYTES, DATA_DIR
 from tests.crash.simulated_disk import Operation, SimulatedDisk
 from tests.crash.workload import new_disk
+from tests.support.local_parts import local_parts
 from tests.support.transactions import TestProducer, settled
 from tests.support.writers import valid_batches
 
@@ -50,7 +51,7 @@ def open_parts(disk: SimulatedDisk, clock: ManualClock) -> Parts:
     )
     pools = InlinePools()
     disk.on_crash = pools.inline.crash
-    return Parts(manager, _settings, _metrics, pools)
+    return local_parts(manager, _settings, _metrics, pools)
 
 
 class Promise(Enum):

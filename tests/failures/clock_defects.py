@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import storage.producers.producer_state
 from app.cli import main
-from app.engine_local.scheduler import Scheduler
+from app.service.scheduler import Scheduler
 from log_model.clock import Ages, ProtectedClock, SystemClock
 
 DEFECTS: dict[str, Callable[[], None]] = {}

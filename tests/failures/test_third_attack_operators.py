@@ -15,10 +15,10 @@ from app.cli.records.line_source import LineSource
 from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
-from app.service.parts import Parts
 from app.settings import Settings
 from storage.log_inspection import verify_directory
 from storage.manager.log_manager import LogManager
+from tests.support.local_parts import local_parts
 from tests.support.servers import ThreadedServer
 from tests.support.writers import valid_batches
 
@@ -28,7 +28,7 @@ async def look_after_moved(tmp_path: Path) -> str | None:
     settings, metrics = Settings(), Metrics()
     pools = Pools(settings)
     manager = LogManager.open(tmp_path / "data")
-    parts = Parts(manager, settings, metrics, pools)
+    parts = local_parts(manager, settings, metrics, pools)
     scheduler = parts.scheduler()
     try:
         topic, _ = await parts.engine.topics.ensure("t", 1, {"flush.policy": "interval"})

@@ -10,15 +10,16 @@ from typing import Any
 
 from app.engine_local.engine import LocalEngine
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.engine_local.scheduler import Scheduler
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
 from app.service.parts import Parts
+from app.service.scheduler import Scheduler
 from app.settings import Settings
 from log_model.clock import ManualClock
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.crash.simulated_disk import SimulatedDisk
+from tests.support.local_parts import local_parts
 from tests.support.writers import DATA, valid_batches
 
 
@@ -58,7 +59,7 @@ async def stand() -> AsyncIterator[Stand]:
     settings = Settings(inline_append_bytes_max=0)
     pools = Pools(settings)
     metrics = Metrics()
-    parts = Parts(LogManager.open(DATA, file_system=disk, clock=clock), settings, metrics, pools)
+    parts = local_parts(LogManager.open(DATA, file_system=disk, clock=clock), settings, metrics, pools)
     scheduler = parts.scheduler()
     try:
         yield Stand(disk, clock, parts, scheduler, metrics)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.engine.engine import Job
 from app.engine_local.partitions.produce_waiters import ProduceOptions
 from tests.crash.simulated_disk import Fault
 from tests.support.stands import Stand, on_stand
@@ -128,7 +129,7 @@ def test_the_close_waits_for_a_job_that_runs(caplog: pytest.LogCaptureFixture) -
             began.set()
             await go_on.wait()
 
-        made.scheduler._jobs["flush"] = (job, 1)  # type: ignore[index]
+        made.scheduler._jobs["flush"] = Job(job, 1)
         made.scheduler.start()
         await began.wait()
         closing = asyncio.ensure_future(made.scheduler.close())

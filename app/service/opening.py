@@ -1,0 +1,42 @@
+"""The engine of a service before it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from app.engine_local.engine import LocalEngine
+from app.event_loop.pools import Pools
+from app.metrics.metrics import Metrics
+from storage.disk.file_system import FileSystem
+from storage.recovery.recovery_progress import RecoveryProgress
+
+
+class Opening(Protocol):
+    """Opens what an engine needs, which may take minutes, and makes the engine.
+
+    Thread: ``open`` and ``close`` in any but the loop's, everything else on the event loop.
+    """
+
+    own_directory: Path
+    """The directory of the service's own files: keys, access rules, quotas."""
+
+    def progress(self) -> RecoveryProgress | None:
+        """Return how far it is; ``None`` before the work is known."""
+        ...
+
+    def open(self) -> FileSystem:
+        """Open all; return the file system of ``own_directory``, which no other service uses from now on.
+
+        Raises:
+            StorageError, OSError: why it cannot be opened.
+        """
+        ...
+
+    def engine(self, metrics: Metrics, pools: Pools) -> LocalEngine:
+        """Return the engine, once ``open`` has returned."""
+        ...
+
+    def close(self) -> None:
+        """Close again what ``open`` has opened, if ``engine`` was not called."""
+        ...
