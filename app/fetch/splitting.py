@@ -12,10 +12,11 @@ from app.fetch.offset_lookup import refuse_behind_epoch
 from app.problems.problem import invalid_value
 from log_model.offsets import Offset
 from log_model.reads import Isolation
+from log_model.splits import TooManySplitsError, split_counts
 from schemas.splits import SPLIT_COUNT_MAX, SplitBounds, SplitPartition, SplitRange, SplitRequest, TopicSplits
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
-from storage.log.splits import SplittableRange, TooManySplitsError, split_counts
+from storage.log.splits import SplittableRange
 
 Place = int | Literal["earliest", "latest"]
 

@@ -16,11 +16,12 @@ from log_model.batches.batch_validation import validate_batches
 from log_model.clock import ManualClock
 from log_model.offsets import Offset
 from log_model.reads import Isolation
+from log_model.splits import TooManySplitsError, split_counts
 from log_model.transactions import TransactionMarker
 from rollway.records import split_batches
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, PartitionLog
-from storage.log.splits import SplittableRange, TooManySplitsError, split_counts
+from storage.log.splits import SplittableRange
 from storage.manager.log_manager import LogManager
 from tests.crash.simulated_disk import SimulatedDisk
 from tests.model.plain_log import client_batch
