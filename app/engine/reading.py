@@ -55,8 +55,7 @@ class Read:
     """Refuse a start at or above the bound of ``isolation``. Otherwise only one above the log end offset is refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadOutcome:
+class ReadOutcome(NamedTuple):
     """The batches that a read found, and the limits of the partition at that moment.
 
     Example: ``Read(offset=5, max_records=2)`` of a log with the offsets 0 to 9 has ``start`` 5, ``end`` ``None``,
@@ -125,6 +124,11 @@ class PartitionOutcome(NamedTuple):
     data: FetchData | None
     diverging: Diverging | None = None
     error: Exception | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the batches."""
+        return 0 if self.data is None else self.data.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
