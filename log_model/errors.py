@@ -96,13 +96,32 @@ class RecordListTooLargeError(RefusedError):
 
 
 class OffsetOutOfRangeError(RefusedError):
-    """The offset is below the log start or above the log end."""
+    """The offset is below the log start or above the end of the readable offsets.
 
-    def __init__(self, message: str, *, offset: int, log_start_offset: int, log_end_offset: int) -> None:
+    An engine also tells the other limits of that moment, and, for an offset below the log start, the time and the
+    cause of the last move of the log start. Unknown values are ``None``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        offset: int,
+        log_start_offset: int,
+        log_end_offset: int,
+        high_watermark: int | None = None,
+        last_stable_offset: int | None = None,
+        log_start_moved_ms: int | None = None,
+        log_start_moved_by: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.offset = offset
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_moved_ms = log_start_moved_ms
+        self.log_start_moved_by = log_start_moved_by
 
 
 class UnknownTopicOrPartitionError(RefusedError):

@@ -15,6 +15,7 @@ from app.engine_local.partitions.appends import LocalAppends
 from app.engine_local.partitions.directory import Partitions
 from app.engine_local.partitions.partition_writer import PartitionWriter
 from app.engine_local.partitions.topic_ids import TopicIds
+from app.engine_local.reading.reads import LocalReads
 from app.engine_local.topics import Topics
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.limits import TransactionLimits
@@ -39,6 +40,7 @@ class LocalEngine:
     Attributes:
         partitions: partitions by name, with their writers and the requests that wait for them.
         appends: the one way into the logs.
+        reads: all reads of the logs.
         topics: changes of topics, retention, deletion of records.
         transactions: the coordinator of producers and transactions.
         producer_owners: which principal each producer id was given to.
@@ -50,6 +52,7 @@ class LocalEngine:
         self._pools = pools
         self.partitions = Partitions(manager, settings, metrics, pools)
         self.appends = LocalAppends(self.partitions, metrics)
+        self.reads = LocalReads(self.partitions, pools)
         self.topics = Topics(manager, self.partitions, settings, metrics, pools)
         self.topic_ids = TopicIds(manager.topics)
         self.producer_owners = ProducerOwners(manager.file_system, manager.own_directory, manager.producer_ids)

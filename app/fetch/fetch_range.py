@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, cast
 
 import msgspec
 
-from app.fetch.last_records import start_of_last
+from app.engine_local.reading.last_records import start_of_last
 from app.record_json import decoding
 from app.record_json.decoding import DecodedPiece, DecodedRecords, DecodingLimits, NeedsRoomError, decoded_pieces
 from app.record_json.record_texts import IN_LIST, RecordText

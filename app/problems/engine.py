@@ -79,12 +79,18 @@ def internal_error(error: Exception) -> Problem:
 
 def _offset_out_of_range(error: storage_errors.OffsetOutOfRangeError) -> Problem:
     is_below = error.offset < error.log_start_offset
-    return Problem(
-        kinds.OFFSET_OUT_OF_RANGE_BELOW if is_below else kinds.OFFSET_OUT_OF_RANGE_ABOVE,
-        str(error),
-        log_start_offset=error.log_start_offset,
-        log_end_offset=error.log_end_offset,
-    )
+    kind = kinds.OFFSET_OUT_OF_RANGE_BELOW if is_below else kinds.OFFSET_OUT_OF_RANGE_ABOVE
+    known: dict[str, Any] = {"log_start_offset": error.log_start_offset, "log_end_offset": error.log_end_offset}
+    if error.high_watermark is None or error.last_stable_offset is None:
+        return Problem(kind, str(error), **known)
+    if is_below:
+        known |= {"log_start_moved_ms": error.log_start_moved_ms, "log_start_moved_by": error.log_start_moved_by}
+    headers = {
+        "Log-Start-Offset": str(error.log_start_offset),
+        "High-Watermark": str(error.high_watermark),
+        "Last-Stable-Offset": str(error.last_stable_offset),
+    }
+    return Problem(kind, str(error), headers=headers, **known)
 
 
 def _expected_offset_mismatch(error: storage_errors.ExpectedOffsetMismatchError) -> Problem:

@@ -10,7 +10,7 @@ import crc32c
 import httpx
 import pytest
 
-from app.fetch.last_records import start_of_last
+from app.engine_local.reading.last_records import start_of_last
 from log_model.reads import Isolation
 from storage.manager.log_manager import LogManager
 from tests.support.servers import ThreadedServer
