@@ -171,8 +171,10 @@ async def produce_keyed(
     except OutOfOrderSequenceError:
         raise key_reused(log.name.partition) from None
     if result.duplicate:
-        snapshot, base_offset = log.snapshot, Offset(result.base_offset)
-        same = await producing.engine.read(lambda: holds_same_records(snapshot, base_offset, batches, timed))
+        base_offset = Offset(result.base_offset)
+        same = await producing.engine.reads.stored(
+            log, lambda stored: holds_same_records(stored, base_offset, batches, timed)
+        )
         if not same:
             raise key_reused(log.name.partition)
     return result

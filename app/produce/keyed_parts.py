@@ -66,8 +66,11 @@ class KeyedParts:
         if isinstance(state, OutOfOrderSequenceError):
             return key_reused(log.name.partition)
         if isinstance(state, AppendResult) and state.duplicate:
-            snapshot, base_offset, timed = log.snapshot, Offset(state.base_offset), self.timed[place]
-            if not await producing.engine.read(lambda: holds_same_records(snapshot, base_offset, batches, timed)):
+            base_offset, timed = Offset(state.base_offset), self.timed[place]
+            same = await producing.engine.reads.stored(
+                log, lambda stored: holds_same_records(stored, base_offset, batches, timed)
+            )
+            if not same:
                 return key_reused(log.name.partition)
         return state
 

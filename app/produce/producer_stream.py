@@ -90,7 +90,7 @@ class ProducerStream(RecordStream):
         count = min(self._stored_count, len(parsed))
         if count == 0:
             return 0
-        stamp, known, snapshot = self._stamp, tuple(self._known), log.snapshot
+        stamp, known = self._stamp, tuple(self._known)
         rows = Rows(
             parsed.keys,
             parsed.values,
@@ -98,8 +98,9 @@ class ProducerStream(RecordStream):
             parsed.timestamps,
             timed,
         )
-        pieces = await self._producing.engine.read(
-            lambda: find_stored(snapshot, (stamp.producer_id, stamp.producer_epoch), known, stamp.base_sequence, count)
+        producer = (stamp.producer_id, stamp.producer_epoch)
+        pieces = await self._producing.engine.reads.stored(
+            log, lambda stored: find_stored(stored, producer, known, stamp.base_sequence, count)
         )
         last = (stamp.base_sequence + count - 1) % SEQUENCE_COUNT
         who = f"the sequences {stamp.base_sequence} to {last} of producer {stamp.producer_id}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from app.engine.reading import StoredBatches
 from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import StorageError
 from log_model.offsets import Offset
@@ -18,7 +19,6 @@ from rollway.records import (
     decompress_batch,
     split_batches,
 )
-from storage.log.log_snapshot import LogSnapshot
 
 READ_BYTES = 1024 * 1024
 SEARCH_BYTES_MAX = 64 * 1024 * 1024
@@ -69,7 +69,7 @@ class Rows(NamedTuple):
 
 
 def holds_same_records(
-    snapshot: LogSnapshot, base_offset: Offset, batches: Sequence[ValidBatch], timed: Sequence[bool] | None
+    stored: StoredBatches, base_offset: Offset, batches: Sequence[ValidBatch], timed: Sequence[bool] | None
 ) -> bool:
     """Whether the log has the records of ``batches`` from ``base_offset`` on; those that are gone do not count.
 
@@ -78,10 +78,10 @@ def holds_same_records(
     end = base_offset + sum(batch.header.record_count for batch in batches)
     wanted = _Wanted(batches, timed)
     try:
-        for batch in _batches(snapshot, max(base_offset, snapshot.log_start_offset), end):
-            for stored, columns in _pieces(batch):
+        for batch in _batches(stored, max(base_offset, stored.log_start_offset), end):
+            for rows, columns in _pieces(batch):
                 for place, offset in enumerate(columns.offsets.tolist()):
-                    if base_offset <= offset < end and not wanted.is_same(offset - base_offset, stored, place):
+                    if base_offset <= offset < end and not wanted.is_same(offset - base_offset, rows, place):
                         return False
     except StorageError:
         # Damaged or deleted meanwhile: the sequences alone must do.
@@ -139,11 +139,11 @@ def _rows_between(batch: RecordBatch, start: int, end: int) -> Rows:
     )
 
 
-def _batches(snapshot: LogSnapshot, start: int, end: int) -> Iterator[RecordBatch]:
+def _batches(stored: StoredBatches, start: int, end: int) -> Iterator[RecordBatch]:
     """The batches that hold the offsets ``[start, end)``."""
     offset = Offset(start)
     while offset < end:
-        data = snapshot.read(offset, READ_BYTES, isolation=Isolation.LOG_END)
+        data = stored.read(offset, READ_BYTES, isolation=Isolation.LOG_END)
         for piece in data.slices:
             for batch in split_batches(piece.read()):
                 if batch.header.base_offset >= end:
@@ -175,7 +175,7 @@ class KnownPlace(NamedTuple):
 
 
 def find_stored(
-    snapshot: LogSnapshot,
+    stored: StoredBatches,
     producer: tuple[int, int],
     known: Sequence[KnownPlace],
     first_sequence: int,
@@ -187,12 +187,12 @@ def find_stored(
     ``SEARCH_BYTES_MAX``. ``None`` when some are not there any more, or too far back.
     """
     try:
-        start = _start_of(snapshot, producer, known, first_sequence)
+        start = _start_of(stored, producer, known, first_sequence)
         if start is None:
             return None
         pieces: list[StoredPiece] = []
         found = 0
-        for batch in _batches(snapshot, start, snapshot.log_end_offset):
+        for batch in _batches(stored, start, stored.log_end_offset):
             header = batch.header
             if (header.producer_id, header.producer_epoch) != producer or header.is_control:
                 continue
@@ -221,17 +221,17 @@ def _ahead(sequence: int, base: int) -> int:
 
 
 def _start_of(
-    snapshot: LogSnapshot, producer: tuple[int, int], known: Sequence[KnownPlace], first_sequence: int
+    stored: StoredBatches, producer: tuple[int, int], known: Sequence[KnownPlace], first_sequence: int
 ) -> int | None:
     """An offset at or before the batch that holds ``first_sequence``, none of which is before the log start."""
     for place in reversed(known):
         if _ahead(first_sequence, place.first_sequence) < SEQUENCE_COUNT // 2:
-            return place.first_offset if place.first_offset >= snapshot.log_start_offset else None
+            return place.first_offset if place.first_offset >= stored.log_start_offset else None
     end = known[0].first_offset
     step, read_bytes = 1024, 0
-    while end > snapshot.log_start_offset and read_bytes <= SEARCH_BYTES_MAX:
-        start = max(snapshot.log_start_offset, end - step)
-        for batch in _batches(snapshot, start, end):
+    while end > stored.log_start_offset and read_bytes <= SEARCH_BYTES_MAX:
+        start = max(stored.log_start_offset, end - step)
+        for batch in _batches(stored, start, end):
             read_bytes += len(batch.buffer)
             header = batch.header
             if (header.producer_id, header.producer_epoch) == producer and not header.is_control:
