@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from app.engine.partitions import Partition, Topic
+from app.engine.reading import Reads
+from app.engine.topic_ids import TopicIds
 from log_model.clock import Clock, ProtectedClock
 
 
@@ -47,6 +49,16 @@ class Engine(Protocol):
     @property
     def protected_clock(self) -> ProtectedClock:
         """The clock by which things expire: a jump forward alone lets nothing expire."""
+        ...
+
+    @property
+    def reads(self) -> Reads:
+        """All reads of records and offsets."""
+        ...
+
+    @property
+    def topic_ids(self) -> TopicIds:
+        """Topics by their ids."""
         ...
 
     def now_ms(self) -> int:

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from app.engine.partitions import Topic
 from log_model.errors import InconsistentTopicIdError
 
 ZERO_TOPIC_ID = "A" * 22
 """What stands for no id in Kafka's protocol."""
+
+
+class TopicIds(Protocol):
+    """Topics by their ids. Thread: the event loop."""
+
+    def find(self, topic_id: str) -> Topic | None:
+        """Return the topic with this id, if it exists and ``learn`` was called since it was made."""
+        ...
+
+    def learn(self) -> None:
+        """Learn the ids of all topics. It may look at each topic: call it once for a request with unknown ids."""
+        ...
 
 
 def check_topic_id(name: str, topic_id: str, asked: str | None) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from app.engine.reading import Read
+from app.engine_local.reading.ranges import read_range
 from app.fast_path.request import HotRequest
 from app.fetch.fetch_headers import aborted_header, fetched_headers
-from app.fetch.fetch_range import ISOLATIONS, FetchRequest, range_of, read_slices
+from app.fetch.fetch_range import ISOLATIONS
 from app.http.connection.hot import HotAnswer, make_head
 from app.media_types import OCTETS, RECORD_BATCHES
 from app.quotas.limits import QuotaKind
@@ -138,18 +140,16 @@ async def _read_in_thread(
     log: PartitionLog,
     snapshot: LogSnapshot,
     request: HotRequest,
-    asked_range: FetchRequest,
+    wanted: Read,
     start: Offset,
 ) -> HotAnswer:
     asked, media_type = request.target.parameters, request.target.media_type
-    wanted = range_of(snapshot, asked_range, start)
-    data = await parts.engine.read(functools.partial(read_slices, snapshot, wanted, asked_range))
+    outcome = await parts.engine.read(functools.partial(read_range, snapshot, wanted, start))
+    data = outcome.data
     size_bytes = data.size_bytes
     form = asked.form(media_type).tag(asked.isolation)
     headers = [
-        *fetched_headers(
-            log, snapshot, wanted, data.next_offset, asked, form, aborted_header(data), is_exact=True
-        ).items(),
+        *fetched_headers(log, outcome, data.next_offset, asked, form, aborted_header(data), is_exact=True).items(),
         ("content-length", str(size_bytes)),
         ("content-type", media_type),
     ]

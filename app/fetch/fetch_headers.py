@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from app.fetch.fetch_range import FetchRange
-from app.fetch.fetching import offset_headers
+from app.engine.partitions import Limits, Partition
+from app.engine.reading import ReadOutcome
 from log_model.offsets import Offset
 from log_model.reads import FetchData
-from storage.log.log_snapshot import LogSnapshot
-from storage.log.partition_log import PartitionLog
 
 IMMUTABLE = "max-age=60, immutable"
 """Nothing changes what is stored, but a topic made anew has the same URLs, and records are deleted: after a minute
@@ -34,9 +32,8 @@ RECORD_FORM = "pairs"
 
 
 def fetched_headers(
-    log: PartitionLog,
-    snapshot: LogSnapshot,
-    wanted: FetchRange,
+    partition: Partition,
+    outcome: ReadOutcome,
     next_offset: Offset,
     asked: Asked,
     form: str,
@@ -45,24 +42,24 @@ def fetched_headers(
     is_exact: bool = False,
     may_be_kept: bool = True,
 ) -> dict[str, str]:
-    """The headers of an answer with the records of ``wanted``, which end before ``next_offset``.
+    """Return the headers of an answer with the records of ``outcome``, which end before ``next_offset``.
 
     Once the range is complete and durable they have an ETag; ``form`` is what that names beside the records. With
     ``is_exact`` equal tags mean equal bytes. ``others`` are put beside them.
     """
     headers = {
-        **offset_headers(snapshot),
+        **offset_headers(outcome.limits),
         "Next-Offset": str(next_offset),
         "Cache-Control": NO_STORE,
         "Vary": "Accept",
         **others,
     }
-    if wanted.end is not None and may_be_kept and is_durable(log, max(wanted.end, next_offset)):
-        etag = f'"{log.topic_id}-{log.name.partition}-{wanted.start}-{next_offset}-{form}"'
+    if outcome.end is not None and may_be_kept and is_durable(partition, max(outcome.end, next_offset)):
+        etag = f'"{partition.topic_id}-{partition.name.partition}-{outcome.start}-{next_offset}-{form}"'
         if not is_exact:
             # The same records, but the watermarks beside them may have moved.
             etag = f"W/{etag}"
-        is_fixed = isinstance(asked.offset, int) and asked.until is None and not log.config.compacts
+        is_fixed = isinstance(asked.offset, int) and asked.until is None and not partition.config.compacts
         headers |= {"ETag": etag, "Cache-Control": IMMUTABLE if is_fixed else REVALIDATE}
     return headers
 
@@ -74,6 +71,15 @@ def aborted_header(data: FetchData) -> dict[str, str]:
     return {"Aborted-Transactions": ", ".join(f"{one.producer_id}/{one.first_offset}" for one in data.aborted)}
 
 
-def is_durable(log: PartitionLog, end: int) -> bool:
-    """Whether records below ``end`` may be kept by caches: a power cut does not take them, to be written anew."""
-    return end <= log.recovery_point
+def is_durable(partition: Partition, end: int) -> bool:
+    """Return whether caches may keep the records below ``end``: a power cut does not put others in their place."""
+    return end <= partition.recovery_point
+
+
+def offset_headers(limits: Limits) -> dict[str, str]:
+    """Return the headers with the limits of a partition."""
+    return {
+        "Log-Start-Offset": str(limits.log_start_offset),
+        "High-Watermark": str(limits.high_watermark),
+        "Last-Stable-Offset": str(limits.last_stable_offset),
+    }

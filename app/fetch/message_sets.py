@@ -1,4 +1,4 @@
-"""Fetched records as messages of magic 0 or 1, for readers older than record batches. Synchronous, as fetch_range."""
+"""Fetched records as messages of magic 0 or 1, for readers older than record batches. Synchronous."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.fetch.fetch_range import FetchRange, FetchRequest, read_columns
+from app.engine.reading import ReadOutcome
+from app.fetch.fetch_range import read_columns
 from app.record_json.decoding import (
     DECOMPRESSED_BYTES_MAX,
     DecodedPiece,
@@ -16,7 +17,6 @@ from app.record_json.decoding import (
 )
 from log_model.offsets import Offset
 from rollway.records import MESSAGE_OVERHEAD_BYTES, RecordColumns, encode_message_set, walk_entries
-from storage.log.log_snapshot import LogSnapshot
 
 
 class MessageSetRead(NamedTuple):
@@ -28,40 +28,36 @@ class MessageSetRead(NamedTuple):
 
 
 def read_message_set(
-    snapshot: LogSnapshot,
-    wanted: FetchRange,
-    request: FetchRequest,
+    outcome: ReadOutcome,
     *,
     magic: int,
-    hard_limit: bool,
+    hard_limit: int | None = None,
     limits: DecodingLimits | None = None,
 ) -> MessageSetRead:
-    """The records of the range as plain messages with their absolute offsets, as far as ``max_bytes`` goes.
+    """Return the records of the range as plain messages with their absolute offsets.
 
     Control batches are left out. Headers are dropped, and with magic 0 timestamps too, since the format has none.
 
-    ``max_bytes`` counts stored bytes, of which the first batch always comes. With ``hard_limit`` it counts the bytes
-    of the answer, which ends with them, in the middle of a message if need be. A reader drops that part, and doubles
-    its ``max_bytes`` when not one message is whole (spec B5, D8).
+    With ``hard_limit`` the message set ends after this many bytes, in the middle of a message if need be. A reader
+    drops that part, and doubles its limit when not one message is whole (spec B5, D8).
 
     Raises:
         CorruptionError: stored bytes are damaged.
-        StorageError: as ``LogSnapshot.read``.
         NeedsRoomError: a batch, or its first record, needs more room.
         Problem: record_too_large, the first record is larger than an answer may be.
     """
     limits = limits or DecodingLimits()
-    read = read_columns(snapshot, wanted, request, limits)
+    read = read_columns(outcome, limits)
     parts: list[bytes] = []
     size_bytes = 0
     content_bytes = 0
     next_offset = read.next_offset
-    at = wanted.start
+    at = outcome.start
     try:
         for piece in read.pieces:
-            at = max(wanted.start, Offset(int(piece.columns.offsets[0])))
+            at = max(outcome.start, Offset(int(piece.columns.offsets[0])))
             content_bytes += piece.content_bytes
-            bytes_max = request.max_bytes - size_bytes if hard_limit else None
+            bytes_max = None if hard_limit is None else hard_limit - size_bytes
             if parts and (
                 content_bytes > DECOMPRESSED_BYTES_MAX
                 or size_bytes + _size_of(piece, magic, bytes_max) > limits.text_bytes
@@ -73,8 +69,8 @@ def read_message_set(
             part = _messages_of(piece, magic, bytes_max)
             parts.append(part)
             size_bytes += len(part)
-            if hard_limit and size_bytes > request.max_bytes:
-                return _cut(b"".join(parts), request.max_bytes, wanted.start)
+            if hard_limit is not None and size_bytes > hard_limit:
+                return _cut(b"".join(parts), hard_limit, outcome.start)
             at = Offset(int(piece.columns.offsets[-1]) + 1)
     except NeedsRoomError:
         if not parts:

@@ -48,11 +48,6 @@ class FetchPartition(msgspec.Struct, frozen=True, gc=False, forbid_unknown_field
     def key(self) -> PartitionKey:
         return (self.topic_id or self.topic or "", self.partition)
 
-    @property
-    def minds_epochs(self) -> bool:
-        """Whether the answer depends on leader epochs."""
-        return self.current_leader_epoch is not None or self.last_fetched_epoch is not None
-
 
 class ForgottenPartition(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """A partition that leaves its session."""

@@ -10,6 +10,7 @@ from fastapi import Depends, Header, Path, Query, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from app.engine.partitions import Partition
 from app.engine_local.engine import LocalEngine
 from app.fetch.fetching import Fetching
 from app.http.bodies.body import read_body
@@ -233,6 +234,8 @@ async def log_of(topic: TopicName, partition: PartitionNumber, engine: EngineOf)
 
 
 LogOf = Annotated[PartitionLog, Depends(log_of)]
+PartitionOf = Annotated[Partition, Depends(log_of)]
+"""The same partition, for routes that use the port of engines alone."""
 OffsetInPath = Annotated[OffsetParameter, Path(description="Offset of the record.", examples=[42])]
 
 

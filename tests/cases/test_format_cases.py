@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from app.fetch.fetch_range import FetchRange, FetchRequest
+from app.engine.reading import Read
+from app.engine_local.reading.ranges import read_range
 from app.fetch.message_sets import read_message_set
 from log_model.batches.batch_validation import validate_batches
 from log_model.batches.message_conversion import convert_message_set
@@ -302,9 +303,8 @@ def test_e17_old_readers_get_records_and_no_markers(new_log: NewLog, magic: int)
         (Isolation.HIGH_WATERMARK, [0, 1, 3, 4, 6, 7, 8], 9),
         (Isolation.LAST_STABLE, [0, 1, 6], 7),
     ):
-        request = FetchRequest(offset=0, isolation=isolation)
-        wanted = FetchRange(Offset(0), None)
-        read = read_message_set(log.snapshot, wanted, request, magic=magic, hard_limit=False)
+        outcome = read_range(log.snapshot, Read(offset=0, isolation=isolation), Offset(0))
+        read = read_message_set(outcome, magic=magic)
         offsets = [offset for part in decode_message_set(read.content) for offset in part.columns.offsets.tolist()]
         assert (offsets, read.next_offset) == (expected, next_offset)
 

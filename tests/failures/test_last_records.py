@@ -156,7 +156,7 @@ def test_the_check_finds_offsets_that_are_counted(
 ) -> None:
     """Planted: the rule as it was."""
     monkeypatch.setattr(
-        "app.fetch.fetch_range.start_of_last",
+        "app.engine_local.reading.ranges.start_of_last",
         lambda snapshot, count, isolation: max(snapshot.log_start_offset, snapshot.bound(isolation).offset - count),
     )
     for isolation in ISOLATIONS:

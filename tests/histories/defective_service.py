@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import app.engine_local.reading.pending_read
 import app.fetch.fetch_range
-import app.fetch.fetching
 import app.routes.records.partition_fetch
 import storage.producers.producer_state
 from app.cli import main
@@ -131,15 +131,12 @@ def a_fetch_goes_on_one_too_far() -> None:
 @defect("nonmonotonic poll")
 def a_fetch_begins_with_its_batch() -> None:
     def make(read: Any) -> Any:
-        def earlier(snapshot: LogSnapshot, wanted: Any, *arguments: Any, **options: Any) -> Any:
-            back = max(snapshot.log_start_offset, wanted.start - 1)
-            return read(snapshot, wanted._replace(start=Offset(back)), *arguments, **options)
+        def earlier(snapshot: LogSnapshot, request: Any, start: Offset, *others: Any) -> Any:
+            return read(snapshot, request, Offset(max(snapshot.log_start_offset, start - 1)), *others)
 
         return earlier
 
-    _patch(app.fetch.fetch_range, "read_records", make)
-
-    app.routes.records.partition_fetch.read_records = app.fetch.fetch_range.read_records
+    _patch(app.engine_local.reading.pending_read, "read_range", make)
 
 
 @defect("stale read")
@@ -147,15 +144,15 @@ def readers_are_shown_an_old_snapshot() -> None:
     kept: dict[Segment, list[LogSnapshot]] = {}
 
     def make(read: Any) -> Any:
-        def from_old(snapshot: LogSnapshot, request: Any, start: Offset, work: Any) -> Any:
+        def from_old(snapshot: LogSnapshot, request: Any, start: Offset, *others: Any) -> Any:
             older = kept.setdefault(snapshot.segments[0], [])
             older.append(snapshot)
             shown = older.pop(0) if len(older) > 10 else snapshot
-            return read(shown if start <= shown.last_stable_offset else snapshot, request, start, work)
+            return read(shown if start <= shown.last_stable_offset else snapshot, request, start, *others)
 
         return from_old
 
-    _patch(app.fetch.fetching, "_read", make)
+    _patch(app.engine_local.reading.pending_read, "_read", make)
 
 
 @defect("inconsistent offsets", "lost write")

@@ -16,7 +16,7 @@ from app.media_types import JSON, MESSAGE_SET, NDJSON, RECORD_BATCHES
 from app.openapi.documented_problems import READ, problems
 from app.openapi.documented_records import FETCHED_JSON, IF_NONE_MATCH
 from app.paths import RECORDS
-from app.routes.dependencies import FetchingOf, LogOf, no_old_library, within_fetch_quota
+from app.routes.dependencies import FetchingOf, PartitionOf, no_old_library, within_fetch_quota
 from app.routes.records.partition_fetch import (
     HOT_BATCHES_PARAMETERS,
     HOT_TEXT_PARAMETERS,
@@ -52,7 +52,7 @@ router = APIRouter(tags=["records"])
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_records(
-    request: Request, log: LogOf, fetching: FetchingOf, parameters: Annotated[AnyFetchParameters, Query()]
+    request: Request, log: PartitionOf, fetching: FetchingOf, parameters: Annotated[AnyFetchParameters, Query()]
 ) -> Response:
     """Return records from one start on. With `wait_ms` the request waits until there are some.
 
@@ -65,7 +65,7 @@ async def fetch_records(
 @router.head(RECORDS, include_in_schema=False, dependencies=[Depends(no_old_library), Depends(within_fetch_quota)])
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def head_records(
-    request: Request, log: LogOf, fetching: FetchingOf, parameters: Annotated[AnyFetchParameters, Query()]
+    request: Request, log: PartitionOf, fetching: FetchingOf, parameters: Annotated[AnyFetchParameters, Query()]
 ) -> Response:
     """Return the headers that fetchRecords would return, without the records."""
     return await fetch_records(request, log, fetching, parameters)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from app.access.needs import AccessOf, asks
 from app.access.operations import Operation, ResourceKind
+from app.event_loop.pools import call_in
 from app.fetch.fetch_headers import NO_STORE
 from app.fetch.fetching import Fetching
 from app.fetch.multi_fetch import ManyFetch, decode_answers
@@ -103,27 +104,27 @@ async def fetch_many_partitions(request: Request, fetching: FetchingOf, access: 
         bytes_max, aborted_count_max = min(bytes_max, DECODED_BYTES_MAX), None
     many = ManyFetch(fetching, wanted, context, access, bytes_max=bytes_max, aborted_count_max=aborted_count_max)
     respond = _respond_json if media_type == JSON else _respond_frames
-    delayed = await many.begin()
-    if delayed is None:
+    waiting = await many.begin()
+    if waiting is None:
         return await respond(request, fetching, many, wanted.encoding)
 
     async def answer(request: Request) -> Response:
         await many.finish()
         return await respond(request, fetching, many, wanted.encoding)
 
-    return await until(request, delayed, answer)
+    return await until(request, waiting, answer)
 
 
 async def _respond_json(request: Request, fetching: Fetching, many: ManyFetch, encoding: Encoding) -> Response:
     throttle_ms = _charge(fetching, many)
 
     async def attempt(limits: DecodingLimits) -> tuple[bytes, int]:
-        await fetching.engine.read(functools.partial(decode_answers, many.answers, encoding, limits))
+        await call_in(fetching.pools.read, functools.partial(decode_answers, many.answers, encoding, limits))
         news = many.context.news(many.answers)
         session_id = many.context.sent(news)
         instance = instance_of(request.scope)
         encode = functools.partial(encode_json, news, session_id, instance, throttle_time_ms=throttle_ms)
-        return await fetching.engine.read(encode), _status(news)
+        return await call_in(fetching.pools.read, encode), _status(news)
 
     (content, status), hold = await fetching.rooms.decode(attempt)
     hold.settle(len(content), always_bytes=TEXT_BYTES_MIN)
@@ -133,7 +134,7 @@ async def _respond_json(request: Request, fetching: Fetching, many: ManyFetch, e
 
 async def _respond_frames(_: Request, fetching: Fetching, many: ManyFetch, __: Encoding) -> Response:
     throttle_ms = _charge(fetching, many)
-    framed = await fetching.engine.read(functools.partial(frame, many.context.news(many.answers)))
+    framed = await call_in(fetching.pools.read, functools.partial(frame, many.context.news(many.answers)))
     session_id = many.context.sent(framed.answers)
     headers = {**_ALWAYS, "Fetch-Session-Id": str(session_id), "Throttle-Time-Ms": str(throttle_ms), **framed.headers}
     response = SliceResponse(framed.parts, headers, FRAMES, _status(framed.answers))

@@ -14,7 +14,7 @@ from app.paths import OFFSETS, PARTITION_OFFSETS
 from app.problems.problem import instance_of
 from app.record_json.translate import encode_document
 from app.routes.answers import combined_problem, json_answer, request_body
-from app.routes.dependencies import CurrentLeaderEpoch, FetchingOf, IsolationParameter, LogOf, json_body
+from app.routes.dependencies import CurrentLeaderEpoch, FetchingOf, IsolationParameter, PartitionOf, json_body
 from schemas.offsets import OffsetAnswer, OffsetQueries, OffsetResults, TimeOrPlaceParameter
 
 router = APIRouter(tags=["offsets"])
@@ -28,7 +28,7 @@ router = APIRouter(tags=["offsets"])
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def get_offset(
-    log: LogOf,
+    log: PartitionOf,
     fetching: FetchingOf,
     timestamp: Annotated[
         TimeOrPlaceParameter,

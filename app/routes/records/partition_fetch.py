@@ -16,11 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.needs import access_of
 from app.access.operations import Operation, topic_resource
+from app.engine.partitions import Partition
+from app.engine.reading import Read, ReadOutcome
 from app.engine.topic_ids import check_topic_id
 from app.fast_path.declarations import remember
 from app.fetch.fetch_headers import RECORD_FORM, aborted_header, fetched_headers
-from app.fetch.fetch_range import ISOLATIONS, FetchRange, FetchRequest, read_records, read_slices
-from app.fetch.fetching import FetchAnswer, Fetching
+from app.fetch.fetch_range import ISOLATIONS, read_records
+from app.fetch.fetching import Fetching
 from app.fetch.message_sets import read_message_set
 from app.http.bodies.byte_budget import NO_HOLD, Hold
 from app.http.compression import plain_etag
@@ -43,8 +45,6 @@ from schemas.base import LONG_MAX, FlagParameter, TimestampParameter, WholeNumbe
 from schemas.names import OffsetParameter, TopicIdParameter
 from schemas.offsets import Isolation, OffsetOrPlaceParameter
 from schemas.records import Encoding
-from storage.log.log_snapshot import LogSnapshot
-from storage.log.partition_log import PartitionLog
 
 MAX_BYTES_DEFAULT = 1024 * 1024
 DECODED_BYTES_MAX = 8 * 1024 * 1024
@@ -164,7 +164,7 @@ class FetchParameters(BaseModel):
     def _ends_before(self, now_ms: int | None) -> bool:
         return self.until is not None and now_ms is not None and self.until <= now_ms
 
-    def request(self, bytes_max: int, now_ms: int | None = None) -> FetchRequest:
+    def request(self, bytes_max: int, now_ms: int | None = None) -> Read:
         """Return the fetch that the query describes, limited to ``bytes_max``.
 
         If ``until`` is before ``now_ms``, a range skips the records with timestamps after ``now_ms``.
@@ -176,7 +176,7 @@ class FetchParameters(BaseModel):
         if len(starts) != 1:
             detail = "give exactly one of offset, timestamp and tail"
             raise invalid_value(starts[-1] if starts else "offset", detail)
-        return FetchRequest(
+        return Read(
             offset=self.offset,
             timestamp=self.timestamp,
             tail=self.tail,
@@ -238,12 +238,10 @@ class AnyFetchParameters(TextFetchParameters):
         return AnswerForm(media_type, self.encoding, 1 if self.magic is None else self.magic, self.hard_limit)
 
 
-_Prepare = Callable[[LogSnapshot, FetchRange], "_Prepared"]
-
-
 class _Prepared(NamedTuple):
     """A response without its common headers: slices of files, or content."""
 
+    outcome: ReadOutcome
     next_offset: Offset
     slices: tuple[FileSlice, ...] = ()
     content: bytes = b""
@@ -255,13 +253,13 @@ class _Prepared(NamedTuple):
 
 
 async def fetch_partition(
-    request: Request, log: PartitionLog, fetching: Fetching, parameters: FetchParameters, media_type: str
+    request: Request, log: Partition, fetching: Fetching, parameters: FetchParameters, media_type: str
 ) -> Response:
     """Fetch the records that the query selects, and return them as ``media_type``.
 
     Raises:
-        Problem: the query, the topic's id or the range is wrong, or the client lost its rights while it waited.
-        StorageError: the log refused the read.
+        Problem: the query or the topic's id is wrong, or the client lost its rights while it waited.
+        StorageError: the engine refused the read, such as one of an offset outside the log.
     """
     form = parameters.form(media_type)
     check_topic_id(log.name.topic, log.topic_id, parameters.topic_id)
@@ -273,111 +271,93 @@ async def fetch_partition(
     if not form.is_raw:
         wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))
     partition = log.name.partition
-    begun = await fetching.begin(log, wanted)
+    pending = await fetching.engine.reads.begin(log, wanted)
 
     async def answer(request: Request) -> Response:
         # Rights may have changed while it waited.
         (await access_of(request)).require(Operation.READ, topic_resource(log.name.topic))
-        prepare: _Prepare
+        prepare: Callable[[ReadOutcome], _Prepared]
         hold = NO_HOLD
         if form.is_raw:
-            prepare = functools.partial(_prepare_slices, wanted)
-            fetched = await fetching.finish(begun, prepare)
+            prepare = _prepare_slices
+            prepared = await pending.outcome(prepare)
         else:
             prepare = functools.partial(_prepare, wanted, form, partition)
 
-            async def attempt(limits: DecodingLimits) -> FetchAnswer[_Prepared]:
-                return await fetching.finish(begun, functools.partial(prepare, limits=limits))
+            async def attempt(limits: DecodingLimits) -> _Prepared:
+                max_bytes = None if form.has_hard_limit else limits.text_bytes
+                return await pending.outcome(functools.partial(prepare, limits=limits), max_bytes=max_bytes)
 
-            fetched, hold = await fetching.rooms.decode(attempt)
+            prepared, hold = await fetching.rooms.decode(attempt)
         with hold.released_on_error():
-            size_bytes = fetched.read.size_bytes if sends_body(request.scope) else 0
+            size_bytes = prepared.size_bytes if sends_body(request.scope) else 0
             throttle_ms = quotas.charge_fetch(client, size_bytes)
             if throttle_ms:
                 request_context.throttle(throttle_ms)
-                fetched = _without_records(fetched, prepare)
-            hold.settle(len(fetched.read.content), always_bytes=TEXT_BYTES_MIN)
-            return _respond(request, log, parameters, form, fetched, fetching.count_fetched, hold)
+                # Without records it does not describe the range, so caches must not store it.
+                prepared = prepare(prepared.outcome.emptied())
+            hold.settle(len(prepared.content), always_bytes=TEXT_BYTES_MIN)
+            return _respond(request, log, parameters, form, prepared, fetching.count_fetched, hold)
 
-    return await answer(request) if begun.waiter is None else await until(request, begun.waiter, answer)
-
-
-def _without_records(
-    fetched: FetchAnswer[_Prepared], prepare: Callable[[LogSnapshot, FetchRange], _Prepared]
-) -> FetchAnswer[_Prepared]:
-    """Return the same fetch without records. It does not describe the range, so caches must not store it."""
-    start = fetched.wanted.start
-    return FetchAnswer(fetched.snapshot, FetchRange(start, None), prepare(fetched.snapshot, FetchRange(start, start)))
+    return await answer(request) if pending.waiting is None else await until(request, pending.waiting, answer)
 
 
-def _prepare_slices(request: FetchRequest, snapshot: LogSnapshot, wanted: FetchRange) -> _Prepared:
-    data = read_slices(snapshot, wanted, request)
-    return _Prepared(data.next_offset, slices=data.slices, headers=aborted_header(data))
+def _prepare_slices(outcome: ReadOutcome) -> _Prepared:
+    data = outcome.data
+    return _Prepared(outcome, data.next_offset, slices=data.slices, headers=aborted_header(data))
 
 
 def _prepare(
-    request: FetchRequest,
-    form: AnswerForm,
-    partition: int,
-    snapshot: LogSnapshot,
-    wanted: FetchRange,
-    *,
-    limits: DecodingLimits | None = None,
+    wanted: Read, form: AnswerForm, partition: int, outcome: ReadOutcome, *, limits: DecodingLimits | None = None
 ) -> _Prepared:
     """Build a response that stays in memory until the client has received it.
 
     The more bytes such responses hold in total, the smaller is ``limits``, and with it this response.
     """
     limits = limits or DecodingLimits()
-    if not form.has_hard_limit:
-        request = replace(request, max_bytes=min(request.max_bytes, limits.text_bytes))
     if form.media_type == MESSAGE_SET:
-        return _prepare_message_set(request, form, snapshot, wanted, limits)
+        return _prepare_message_set(wanted, form, outcome, limits)
     is_lines = form.media_type == NDJSON
     records = read_records(
-        snapshot,
-        wanted,
-        request,
+        outcome,
         encoding=form.encoding,
         partition=partition,
         between=IN_LINES if is_lines else IN_LIST,
         limits=limits,
     )
     if is_lines:
-        return _Prepared(records.next_offset, content=encode_lines(records.documents))
+        return _Prepared(outcome, records.next_offset, content=encode_lines(records.documents))
+    ends = outcome.limits
     document = FetchDocument(
         records.documents,
         records.next_offset,
-        snapshot.log_start_offset,
-        snapshot.high_watermark,
-        snapshot.last_stable_offset,
-        snapshot.log_end_offset,
+        ends.log_start_offset,
+        ends.high_watermark,
+        ends.last_stable_offset,
+        ends.log_end_offset,
     )
-    return _Prepared(records.next_offset, content=encode_document(document))
+    return _Prepared(outcome, records.next_offset, content=encode_document(document))
 
 
-def _prepare_message_set(
-    request: FetchRequest, form: AnswerForm, snapshot: LogSnapshot, wanted: FetchRange, limits: DecodingLimits
-) -> _Prepared:
-    read = read_message_set(snapshot, wanted, request, magic=form.magic, hard_limit=form.has_hard_limit, limits=limits)
-    headers = {"First-Entry-Incomplete": str(read.is_first_incomplete).lower()} if form.has_hard_limit else {}
-    return _Prepared(read.next_offset, content=read.content, headers=headers)
+def _prepare_message_set(wanted: Read, form: AnswerForm, outcome: ReadOutcome, limits: DecodingLimits) -> _Prepared:
+    hard_limit = wanted.max_bytes if form.has_hard_limit else None
+    read = read_message_set(outcome, magic=form.magic, hard_limit=hard_limit, limits=limits)
+    headers = {} if hard_limit is None else {"First-Entry-Incomplete": str(read.is_first_incomplete).lower()}
+    return _Prepared(outcome, read.next_offset, content=read.content, headers=headers)
 
 
 def _respond(
     request: Request,
-    log: PartitionLog,
+    log: Partition,
     parameters: FetchParameters,
     form: AnswerForm,
-    answer: FetchAnswer[_Prepared],
+    prepared: _Prepared,
     count: Callable[[str, int], None],
     hold: Hold,
 ) -> Response:
-    prepared = answer.read
     headers = fetched_headers(
         log,
-        answer.snapshot,
-        answer.wanted,
+        prepared.outcome,
         prepared.next_offset,
         parameters,
         form.tag(parameters.isolation),

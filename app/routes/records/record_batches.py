@@ -18,7 +18,13 @@ from app.openapi.documented_problems import PRODUCE, READ, problems
 from app.openapi.documented_records import APPENDED, BATCHES_BODY, FETCHED_BATCHES, IF_NONE_MATCH
 from app.paths import RECORD_BATCHES
 from app.problems.problem import MEDIA_TYPE as PROBLEM
-from app.routes.dependencies import FetchingOf, LogOf, TransactionalIdHeader, within_fetch_quota, within_produce_quota
+from app.routes.dependencies import (
+    FetchingOf,
+    PartitionOf,
+    TransactionalIdHeader,
+    within_fetch_quota,
+    within_produce_quota,
+)
 from app.routes.records.idempotence_headers import BatchesKeyOf
 from app.routes.records.partition_fetch import HOT_BATCHES_PARAMETERS, FetchParameters, fetch_partition
 from app.routes.records.produce_requests import HOT_PARTITION_PARAMETERS, BatchProduceParameters, PartitionProduceOf
@@ -87,7 +93,7 @@ async def produce_record_batches(
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_record_batches(
-    request: Request, log: LogOf, fetching: FetchingOf, parameters: Annotated[FetchParameters, Query()]
+    request: Request, log: PartitionOf, fetching: FetchingOf, parameters: Annotated[FetchParameters, Query()]
 ) -> Response:
     """Return whole record batches in their stored form. With `wait_ms` the request waits until there are some.
 

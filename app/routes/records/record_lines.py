@@ -18,7 +18,7 @@ from app.paths import RECORD_LINES, TOPIC_RECORD_LINES
 from app.problems.problem import MEDIA_TYPE as PROBLEM
 from app.routes.dependencies import (
     FetchingOf,
-    LogOf,
+    PartitionOf,
     ProducingOf,
     TopicName,
     WorkOf,
@@ -113,7 +113,7 @@ async def produce_record_lines_to_topic(
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_record_lines(
-    request: Request, log: LogOf, fetching: FetchingOf, parameters: Annotated[TextFetchParameters, Query()]
+    request: Request, log: PartitionOf, fetching: FetchingOf, parameters: Annotated[TextFetchParameters, Query()]
 ) -> Response:
     """Return one record per line from one start on. With `wait_ms` the request waits until there are some.
 

@@ -9,6 +9,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
+from app.engine.partitions import Partition
+from app.engine.reading import Read
 from app.fetch.fetch_headers import IMMUTABLE, NO_STORE, RECORD_FORM, is_durable
 from app.fetch.fetch_range import ISOLATIONS, read_record, read_value
 from app.fetch.fetching import Fetching
@@ -24,12 +26,10 @@ from app.quotas.limits import QuotaKind
 from app.quotas.throttling import Client
 from app.record_json.work_rooms import TEXT_BYTES_MIN
 from app.routes.answers import HeldResponse
-from app.routes.dependencies import FetchingOf, LogOf, OffsetInPath, no_old_library, within_fetch_quota
+from app.routes.dependencies import FetchingOf, OffsetInPath, PartitionOf, no_old_library, within_fetch_quota
 from app.routes.records.partition_fetch import is_match
-from log_model.offsets import Offset
 from schemas.offsets import Isolation
 from schemas.records import Encoding, FetchedRecord
-from storage.log.partition_log import PartitionLog
 
 router = APIRouter(tags=["records"])
 
@@ -90,22 +90,16 @@ _ONE_RECORD = (*READ, "record_not_found")
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def get_record(
     request: Request,
-    log: LogOf,
+    log: PartitionOf,
     offset: OffsetInPath,
     fetching: FetchingOf,
     encoding: Annotated[Encoding, Query(description="Form of key and value in JSON, as in fetchRecords.")] = "utf8",
     isolation: OneRecordIsolation = "read_uncommitted",
 ) -> Response:
     """Return the record at an offset. Offsets at or above the high watermark are not readable."""
-    snapshot = log.snapshot
-    bound = ISOLATIONS[isolation]
-    fetching.check_readable(log, snapshot, offset, bound)
-    read = functools.partial(
-        read_record, snapshot, Offset(offset), encoding=encoding, partition=log.name.partition, isolation=bound
-    )
-    content, hold = await fetching.rooms.decode(
-        lambda limits: fetching.engine.read(functools.partial(read, limits=limits))
-    )
+    pending = await fetching.engine.reads.begin(log, _read_of(offset, isolation))
+    read = functools.partial(read_record, encoding=encoding, partition=log.name.partition)
+    content, hold = await fetching.rooms.decode(lambda limits: pending.outcome(functools.partial(read, limits=limits)))
     with hold.released_on_error():
         if content is None:
             raise _no_record(offset)
@@ -118,8 +112,20 @@ async def get_record(
     return response
 
 
+def _read_of(offset: int, isolation: Isolation) -> Read:
+    """Return the read of the one record at ``offset``."""
+    return Read(
+        offset=offset,
+        end_offset=offset + 1,
+        max_records=1,
+        max_bytes=0,
+        isolation=ISOLATIONS[isolation],
+        below_bound=True,
+    )
+
+
 def _record_response(
-    request: Request, log: PartitionLog, offset: int, encoding: Encoding, content: bytes, hold: Hold
+    request: Request, log: Partition, offset: int, encoding: Encoding, content: bytes, hold: Hold
 ) -> Response:
     """Return the record; or 304 if the client has it already."""
     headers = {"Cache-Control": NO_STORE}
@@ -163,18 +169,15 @@ def _record_response(
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def get_record_value(
     request: Request,
-    log: LogOf,
+    log: PartitionOf,
     offset: OffsetInPath,
     fetching: FetchingOf,
     isolation: OneRecordIsolation = "read_uncommitted",
 ) -> Response:
     """Return the bytes of the record's value, with Range and ETag."""
-    snapshot = log.snapshot
-    bound = ISOLATIONS[isolation]
-    fetching.check_readable(log, snapshot, offset, bound)
-    read = functools.partial(read_value, snapshot, Offset(offset), bound)
+    pending = await fetching.engine.reads.begin(log, _read_of(offset, isolation))
     found, hold = await fetching.rooms.decode(
-        lambda limits: fetching.engine.read(functools.partial(read, limits=limits))
+        lambda limits: pending.outcome(functools.partial(read_value, limits=limits))
     )
     with hold.released_on_error():
         if found is None:
@@ -188,7 +191,7 @@ async def get_record_value(
 
 
 def _value_response(
-    request: Request, log: PartitionLog, offset: int, found: tuple[bytes | None, int], hold: Hold
+    request: Request, log: Partition, offset: int, found: tuple[bytes | None, int], hold: Hold
 ) -> Response:
     """Return the value or the range of it; 204 if it is null, 304 if the client has it already.
 

@@ -14,7 +14,7 @@ from app.openapi.documented_problems import CONTROL, NAMED, problems
 from app.paths import DELETE_RECORDS, RETENTION, RETENTION_PLAN, RETENTION_RUN
 from app.problems.problem import invalid_value
 from app.routes.answers import json_answer, policy_of, request_body
-from app.routes.dependencies import EngineOf, FetchingOf, LogOf, TopicName, json_body
+from app.routes.dependencies import EngineOf, LogOf, TopicName, json_body
 from app.routes.topic_answers import plan_json
 from schemas.offsets import DeleteRecords, LogStart
 from schemas.retention import DeletedSegment, RetentionPlan, RetentionPolicy, RetentionPolicyInForce, RetentionRun
@@ -118,7 +118,6 @@ async def run_retention(request: Request, topic: TopicName, engine: EngineOf) ->
 async def delete_records(
     log: LogOf,
     engine: EngineOf,
-    fetching: FetchingOf,
     request: Annotated[DeleteRecords, Depends(json_body(DeleteRecords))],
 ) -> LogStart:
     """Make all records below an offset, or before a time, unreadable at once.
@@ -132,6 +131,6 @@ async def delete_records(
         offset = snapshot.high_watermark if found is None else found.offset
     assert offset is not None
     if offset > snapshot.high_watermark:
-        fetching.check_offset(log, snapshot, offset, snapshot.high_watermark)
+        engine.reads.checks.check_offset(log, snapshot, offset, snapshot.high_watermark)
     start = await engine.topics.delete_records(log, offset, dry_run=request.dry_run)
     return LogStart(log_start_offset=start)

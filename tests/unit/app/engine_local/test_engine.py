@@ -11,16 +11,14 @@ from typing import Any, TypeVar
 
 import pytest
 
+from app.engine.reading import Read, ReadOutcome
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.fetch.fetch_range import FetchRange, FetchRequest
-from app.fetch.fetching import FetchAnswer
-from app.problems.problem import Problem
+from app.problems.engine import problem_for
 from app.produce import producing
 from app.record_json.translate import ParsedRecords, parse_record_list
 from app.service.parts import Parts
 from log_model.config import TopicConfig
-from log_model.errors import ShuttingDownError, StorageError, UnknownTopicOrPartitionError
-from storage.log.log_snapshot import LogSnapshot
+from log_model.errors import OffsetOutOfRangeError, ShuttingDownError, StorageError, UnknownTopicOrPartitionError
 from storage.log.partition_log import PartitionLog
 from tests.support.stands import Stand, on_stand
 from tests.support.writers import Gate, eventually, valid_batches
@@ -28,13 +26,11 @@ from tests.support.writers import Gate, eventually, valid_batches
 Result = TypeVar("Result")
 
 
-async def fetch(
-    parts: Parts, log: PartitionLog, request: FetchRequest, read: Callable[[LogSnapshot, FetchRange], Result]
-) -> FetchAnswer[Result]:
-    begun = await parts.fetching.begin(log, request)
-    if begun.waiter is not None:
-        await begun.waiter.done
-    return await parts.fetching.finish(begun, read)
+async def fetch(parts: Parts, log: PartitionLog, request: Read, then: Callable[[ReadOutcome], Result]) -> Result:
+    pending = await parts.engine.reads.begin(log, request)
+    if pending.waiting is not None:
+        await pending.waiting.done
+    return await pending.outcome(then)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +68,8 @@ def test_a_topic_may_be_deleted_while_it_is_written_and_polled() -> None:
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t")
         options = ProduceOptions()
-        request = FetchRequest(offset="latest", wait_ms=60_000)
-        poll = asyncio.ensure_future(
-            fetch(made.parts, made.engine.partition("t", 0), request, lambda snapshot, wanted: None)
-        )
+        request = Read(offset="latest", wait_ms=60_000)
+        poll = asyncio.ensure_future(fetch(made.parts, made.engine.partition("t", 0), request, lambda outcome: outcome))
         await eventually(lambda: len(made.engine.partitions.waiters) == 1)
         gate = Gate(made.disk, "write")
         first = made.engine.appends.submit(log, valid_batches(log, b"x"), options)
@@ -116,12 +110,9 @@ def test_a_fetch_reads_one_snapshot_even_while_records_come() -> None:
         options = ProduceOptions()
         await made.engine.appends.submit(log, valid_batches(log, b"x"), options).fsynced
 
-        def read(snapshot: LogSnapshot, wanted: FetchRange) -> tuple[int, int, int | None]:
-            return snapshot.high_watermark, wanted.start, wanted.end
-
-        request = FetchRequest(offset=0, end_offset=1)
-        answer = await fetch(made.parts, log, request, read)
-        assert answer.read == (answer.snapshot.high_watermark, 0, 1)
+        outcome = await fetch(made.parts, log, Read(offset=0, end_offset=1), lambda outcome: outcome)
+        assert (outcome.limits, outcome.start, outcome.end) == (log.snapshot, 0, 1)
+        assert outcome.data.next_offset == outcome.limits.high_watermark
 
     on_stand(scenario)
 
@@ -135,8 +126,8 @@ def test_a_closed_broker_refuses_and_does_not_wait() -> None:
         assert taken.fsynced.result().base_offset == 0
         with pytest.raises(ShuttingDownError):
             made.engine.appends.submit(log, valid_batches(log, b"y"), options)
-        request = FetchRequest(offset="latest", wait_ms=60_000)
-        await fetch(made.parts, log, request, lambda snapshot, wanted: None)
+        request = Read(offset="latest", wait_ms=60_000)
+        await fetch(made.parts, log, request, lambda outcome: outcome)
 
     on_stand(scenario)
 
@@ -149,14 +140,16 @@ def test_offsets_outside_are_told_with_all_that_is_known() -> None:
         await made.engine.appends.submit(log, valid_batches(log, b"x", b"y"), ProduceOptions()).fsynced
         await made.engine.topics.delete_records(log, 1, dry_run=False)
         for offset, status in ((0, 410), (3, 416)):
-            with pytest.raises(Problem) as refused:
-                made.parts.fetching.check_offset(log, log.snapshot, offset, log.snapshot.log_end_offset)
-            assert (refused.value.status, refused.value.kafka_code) == (status, 1)
-            assert refused.value.extra["log_start_offset"] == 1
-            assert refused.value.headers["Log-Start-Offset"] == "1"
-        with pytest.raises(Problem) as refused:
-            made.parts.fetching.check_readable(log, log.snapshot, 2)
-        assert refused.value.status == 416
+            with pytest.raises(OffsetOutOfRangeError) as refused:
+                await made.engine.reads.begin(log, Read(offset=offset))
+            problem = problem_for(refused.value)
+            assert (problem.status, problem.kafka_code) == (status, 1)
+            assert problem.extra["log_start_offset"] == 1
+            assert problem.headers["Log-Start-Offset"] == "1"
+            assert problem.extra.get("log_start_moved_by") == ("delete-records" if status == 410 else None)
+        with pytest.raises(OffsetOutOfRangeError) as refused:
+            await made.engine.reads.begin(log, Read(offset=2, below_bound=True))
+        assert problem_for(refused.value).status == 416
 
     on_stand(scenario)
 
@@ -198,13 +191,13 @@ def test_a_fetch_does_not_wait_for_a_topic_that_was_deleted_before_it_could() ->
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t")
         await made.engine.topics.delete("t")
-        request = FetchRequest(offset=0, wait_ms=60_000)
+        request = Read(offset=0, wait_ms=60_000)
         with pytest.raises(UnknownTopicOrPartitionError):
-            await made.parts.fetching.begin(log, request)
+            await made.engine.reads.begin(log, request)
         # A new topic of that name wakes nobody who asks for the old one either.
         await made.topic("t")
         with pytest.raises(UnknownTopicOrPartitionError):
-            await made.parts.fetching.begin(log, request)
+            await made.engine.reads.begin(log, request)
         assert len(made.engine.partitions.waiters) == 0
 
     on_stand(scenario)

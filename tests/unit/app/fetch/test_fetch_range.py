@@ -10,16 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from app.fetch.fetch_range import (
-    FetchRange,
-    FetchRequest,
-    range_of,
-    read_record,
-    read_records,
-    read_slices,
-    read_value,
-    start_of,
-)
+from app.engine.reading import Read
+from app.engine_local.reading.ranges import ReadRange, range_of, read_range, start_of
+from app.fetch.fetch_range import read_record, read_records, read_value
 from log_model.batches.batch_validation import validate_batches
 from log_model.clock import ManualClock
 from log_model.offsets import Offset
@@ -95,11 +88,11 @@ def test_json_answers_are_exactly_the_records_of_the_range(library: Library) -> 
         start = numbers(source, library)
         end = source.choice([None, numbers(source, library), start + source.randrange(20)])
         max_records = source.choice([None, None, source.randrange(1, 30)])
-        request = FetchRequest(
+        request = Read(
             offset=start, end_offset=end, max_records=max_records, max_bytes=source.choice([1, 500, 3000, 10**6])
         )
-        wanted = range_of(snapshot, request, start_of(snapshot, request))
-        read = read_records(snapshot, wanted, request, encoding="base64", partition=0)
+        outcome = read_range(snapshot, request, start_of(snapshot, request))
+        read = read_records(outcome, encoding="base64", partition=0)
         limit = min(bound for bound in (end, start + (max_records or 10**9), 10**9) if bound is not None)
         expected = [record for record in library.records if start <= record.offset < max(limit, start)]
         got = [(document.offset, document.timestamp, document.value_base64) for document in read.documents]
@@ -118,9 +111,8 @@ def test_going_on_at_next_offset_reads_everything_once(library: Library) -> None
     for max_bytes, max_records in ((1, None), (700, None), (10**6, 7), (700, 1)):
         place, found = 0, []
         while place < snapshot.high_watermark:
-            request = FetchRequest(offset=place, max_bytes=max_bytes, max_records=max_records)
-            wanted = range_of(snapshot, request, Offset(place))
-            read = read_records(snapshot, wanted, request, encoding="base64", partition=0)
+            request = Read(offset=place, max_bytes=max_bytes, max_records=max_records)
+            read = read_records(read_range(snapshot, request, Offset(place)), encoding="base64", partition=0)
             assert read.next_offset > place
             found += [document.offset for document in read.documents]
             place = read.next_offset
@@ -133,8 +125,8 @@ def test_raw_answers_are_whole_batches_and_end_with_the_range(library: Library) 
     for _ in range(400):
         start = numbers(source, library)
         end = source.choice([None, numbers(source, library), start + source.randrange(20)])
-        request = FetchRequest(offset=start, end_offset=end, max_bytes=source.choice([1, 800, 10**6]))
-        data = read_slices(snapshot, range_of(snapshot, request, Offset(start)), request)
+        request = Read(offset=start, end_offset=end, max_bytes=source.choice([1, 800, 10**6]))
+        data = read_range(snapshot, request, Offset(start)).data
         batches = split_batches(b"".join(piece.read() for piece in data.slices))
         if not batches:
             assert data.next_offset >= start
@@ -157,21 +149,23 @@ def test_starts_and_ends_by_time(library: Library) -> None:
     for _ in range(300):
         timestamp, until = source.randrange(999_990, 1_010_010), source.randrange(999_990, 1_010_010)
         after = [record.offset for record in library.records if record.timestamp >= timestamp]
-        start = start_of(snapshot, FetchRequest(timestamp=timestamp))
+        start = start_of(snapshot, Read(timestamp=timestamp))
         assert start == (after[0] if after else snapshot.high_watermark)
         closing = [record.offset for record in library.records if record.timestamp >= until]
-        wanted = range_of(snapshot, FetchRequest(timestamp=timestamp, until=until), start)
+        wanted = range_of(snapshot, Read(timestamp=timestamp, until=until), start)
         assert wanted.end == (max(start, closing[0]) if closing else None)
     for tail in (0, 1, 5, 10**6):
-        assert start_of(snapshot, FetchRequest(tail=tail)) == max(0, snapshot.high_watermark - tail)
+        assert start_of(snapshot, Read(tail=tail)) == max(0, snapshot.high_watermark - tail)
 
 
 def test_single_records_and_values(library: Library) -> None:
     snapshot = library.snapshot
     known = {record.offset: record for record in library.records}
     for offset in range(snapshot.high_watermark):
-        found = read_record(snapshot, Offset(offset), encoding="base64", partition=3)
-        value = read_value(snapshot, Offset(offset))
+        request = Read(offset=offset, end_offset=offset + 1, max_records=1, max_bytes=0)
+        outcome = read_range(snapshot, request, Offset(offset))
+        found = read_record(outcome, encoding="base64", partition=3)
+        value = read_value(outcome)
         if offset not in known:
             assert found is None
             assert value is None
@@ -186,6 +180,6 @@ def test_single_records_and_values(library: Library) -> None:
 def test_an_end_beyond_what_is_visible_leaves_the_range_open(library: Library) -> None:
     snapshot = library.snapshot
     end = snapshot.high_watermark
-    assert range_of(snapshot, FetchRequest(offset=0, end_offset=end), Offset(0)) == FetchRange(Offset(0), end)
-    assert range_of(snapshot, FetchRequest(offset=0, end_offset=end + 1), Offset(0)).end is None
-    assert range_of(snapshot, FetchRequest(offset=5, end_offset=2), Offset(5)) == FetchRange(Offset(5), Offset(5))
+    assert range_of(snapshot, Read(offset=0, end_offset=end), Offset(0)) == ReadRange(Offset(0), end)
+    assert range_of(snapshot, Read(offset=0, end_offset=end + 1), Offset(0)).end is None
+    assert range_of(snapshot, Read(offset=5, end_offset=2), Offset(5)) == ReadRange(Offset(5), Offset(5))
