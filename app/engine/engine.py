@@ -10,7 +10,9 @@ from typing import NamedTuple, Protocol
 
 from app.engine.partitions import Partition, Topic
 from app.engine.reading import Reads
+from app.engine.state import StateLog
 from app.engine.topic_ids import TopicIds
+from app.engine.transactions import Transactions
 from log_model.clock import Clock, ProtectedClock
 
 
@@ -44,6 +46,11 @@ class Engine(Protocol):
     @property
     def clock(self) -> Clock:
         """The clock of the wall, and of elapsed time."""
+        ...
+
+    @property
+    def transactions(self) -> Transactions:
+        """Producers and transactions."""
         ...
 
     @property
@@ -83,6 +90,10 @@ class Engine(Protocol):
 
     def find_topic_id(self, name: str) -> str | None:
         """Return the id of the topic of this name, ``None`` if there is none. A topic made again has another id."""
+        ...
+
+    def state(self, topic: str) -> StateLog:
+        """Return the log of state in the internal topic of this name. The first write creates the topic."""
         ...
 
     def release(self) -> None:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from app.engine.engine import Engine, Job
 from app.engine_local.background import BackgroundWork
+from app.engine_local.keyed_log import KeyedLog
 from app.engine_local.partitions.appends import LocalAppends
 from app.engine_local.partitions.directory import Partitions
 from app.engine_local.partitions.partition_writer import PartitionWriter
@@ -159,6 +160,10 @@ class LocalEngine:
             CorruptionError, DiskFullError
         """
         return await call_in(self._pools.control, lambda: self.producer_owners.allocate(principal))
+
+    def state(self, topic: str) -> KeyedLog:
+        """Return the log of state in the internal topic of this name. The first write creates the topic."""
+        return KeyedLog(self, topic)
 
     def release(self) -> None:
         """Answer every request that waits; from now on none waits."""

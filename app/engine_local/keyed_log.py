@@ -11,6 +11,7 @@ import functools
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 
+from app.engine.state import Change, StateLog
 from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.transactions.logs import Logs
 from log_model.batches.batch_validation import validate_batches
@@ -33,9 +34,6 @@ CONFIG: dict[str, object] = {
     "message.timestamp.after.max.ms": 2**63 - 1,
     "preallocate": False,
 }
-
-Change = tuple[bytes, bytes | None]
-"""A key and what is true of it now; ``None``: it is forgotten."""
 
 _READ_BYTES = 1024 * 1024
 _BATCH_COUNT = 100
@@ -81,14 +79,16 @@ class KeyedLog:
                 (self._log,) = await self._logs.ensure_internal_topic(self.topic, 1, CONFIG)
             return self._log
 
-    async def append(self, changes: Sequence[Change]) -> PendingAppend:
-        """Put changes on their way, as one batch: a crash keeps all of them or none.
+    async def write(self, changes: Sequence[Change], *, durable: bool = True) -> None:
+        """Write changes as one batch; see ``app.engine.state``.
 
         Raises:
             Problem: overloaded; nothing was written.
             DiskFullError, PartitionOfflineError: nothing was written.
+            PartitionFailedError: it is not known whether the changes were written.
         """
-        return self._append(await self._opened(), changes)
+        pending = self._append(await self._opened(), changes)
+        await (pending.fsynced if durable else pending.written)
 
     def _append(self, log: PartitionLog, changes: Sequence[Change]) -> PendingAppend:
         now_ms = self._logs.now_ms()
@@ -104,7 +104,7 @@ class KeyedLog:
         is written behind it. A crash in between leaves both, which says the same.
 
         Raises:
-            as ``append``; the log start stays where it was then.
+            as ``write``; the log start stays where it was then.
         """
         log = await self._opened()
         start = log.written_end_offset
@@ -127,6 +127,9 @@ class KeyedLog:
         """
         if self._log is not None and self._log.offline_reason is not None:
             raise PartitionOfflineError(f"{self.topic} is offline: {self._log.offline_reason}")
+
+
+_: type[StateLog] = KeyedLog
 
 
 async def _durable(pending: list[PendingAppend]) -> None:

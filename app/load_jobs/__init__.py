@@ -1,5 +1,5 @@
 """Load jobs: many writers, some of them tried again, and one decision whose records count.
 
 ``state`` says what may happen, ``records`` how it is written down, ``registry`` does it on the event loop, and
-``progress`` counts what has arrived. The transactions below are ``app.engine_local.transactions.attempts``.
+``progress`` counts what has arrived. The transactions below are ``app.engine.transactions.Attempts``.
 """

@@ -7,22 +7,30 @@ import contextlib
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.transactions.logs import Logs
+from app.engine.engine import Engine
+from app.engine.partitions import Partition
 from app.event_loop.piecewise import pieces
 from app.load_jobs.state import Loaded
 from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import UnknownTopicOrPartitionError
 from log_model.names import PartitionName
 from log_model.producers import SEQUENCE_COUNT
-from storage.log.partition_log import AppendResult
-from storage.producers.producer_entry import ProducerEntry
 
 _ATTEMPTS_AT_A_TIME = 16
+
+
+class WatchedAppend(Protocol):
+    """An append of batches to one partition. ``written`` completes with its result once it is in the log."""
+
+    @property
+    def log(self) -> Partition: ...
+
+    @property
+    def written(self) -> asyncio.Future[Any]: ...
 
 
 @dataclass(slots=True)
@@ -39,55 +47,33 @@ class Attempt:
     rows: dict[PartitionName, int] = field(default_factory=dict)
     """Records that were appended, by partition: since this process started, so that ``rows_of`` asks the log."""
 
-    def watch(self, pending: PendingAppend, batch: ValidBatch) -> None:
+    def watch(self, pending: WatchedAppend, batch: ValidBatch) -> None:
         """Count a batch of an append once that is in its log."""
         facts = (pending.log.name, batch.size_bytes, batch.header.record_count)
         pending.written.add_done_callback(functools.partial(self._count, *facts))
 
-    def _count(
-        self, partition: PartitionName, size_bytes: int, rows: int, written: asyncio.Future[AppendResult]
-    ) -> None:
+    def _count(self, partition: PartitionName, size_bytes: int, rows: int, written: asyncio.Future[Any]) -> None:
         if not written.cancelled() and written.exception() is None and not written.result().duplicate:
             self.sizes[partition] = self.sizes.get(partition, 0) + size_bytes
             self.rows[partition] = self.rows.get(partition, 0) + rows
 
 
-def rows_of(logs: Logs, attempt: Attempt, partition: PartitionName) -> int:
-    """Records that this attempt has in this partition: its sequences begin at 0.
+async def rows_of(engine: Engine, attempt: Attempt, partition: PartitionName) -> int:
+    """Return the records that this attempt has in this partition. Its sequences begin at 0.
 
-    The log knows the last sequence, and those go round. How often they have is taken from what this process has seen
-    appended: so the answer is right up to multiples of ``SEQUENCE_COUNT``, and right as long as the service was not
-    restarted behind that many records.
+    The engine knows the last sequence, and sequences go round. How often they have is taken from the records that this
+    process has seen appended. So the count is right up to multiples of ``SEQUENCE_COUNT``, and right unless the service
+    was restarted behind that many records.
     """
-    return sum(
-        _rows(entry, partition, known) for known, entry in _entries(logs, partition, {attempt.producer_id: attempt})
-    )
+    last = await engine.transactions.last_sequences(partition, (attempt.producer_id,))
+    return sum(_rows(sequence, partition, attempt) for sequence in last.values())
 
 
-def _rows(entry: ProducerEntry, partition: PartitionName, attempt: Attempt) -> int:
-    rows = entry.last_sequence + 1
-    # The nearest to what was seen, not the first above it: less is in the log when some of that was cut off.
+def _rows(last_sequence: int, partition: PartitionName, attempt: Attempt) -> int:
+    rows = last_sequence + 1
+    # The nearest to the count that was seen, not the first above it: the log has fewer when some were cut off.
     rounds = (attempt.rows.get(partition, 0) - rows + SEQUENCE_COUNT // 2) // SEQUENCE_COUNT
     return rows + max(0, rounds) * SEQUENCE_COUNT
-
-
-def _entries(
-    logs: Logs, partition: PartitionName, attempts: Mapping[int, Attempt]
-) -> Iterator[tuple[Attempt, ProducerEntry]]:
-    """Which of these attempts, by producer id, have written to a partition, and what the log knows of each."""
-    try:
-        producers = logs.partition(*partition).producers
-    except UnknownTopicOrPartitionError:
-        return
-    if len(producers) < len(attempts):
-        for producer_id, entry in producers.entries.items():
-            if producer_id in attempts:
-                yield attempts[producer_id], entry
-        return
-    for attempt in attempts.values():
-        found = producers.find(attempt.producer_id)
-        if found is not None:
-            yield attempt, found
 
 
 def is_row_count(there: int, expected: int) -> bool:
@@ -107,43 +93,44 @@ class Progress(NamedTuple):
     rows: Mapping[int, int]
 
 
-async def progress_of(
-    logs: Logs,
-    attempts: Iterable[Attempt],
-    partitions_of: Callable[[Attempt], Collection[PartitionName]] | None,
-    topics: Iterable[str] = (),
-) -> Progress:
-    """What these attempts have written, as they are now: to what ``partitions_of`` says of each, or without it to all
-    partitions of ``topics``.
+async def progress_of(engine: Engine, attempts: Iterable[Attempt], topics: Iterable[str] | None = None) -> Progress:
+    """Return what these attempts have written by now.
 
-    Others run meanwhile: of twenty thousand attempts each may have written to a thousand partitions.
+    The engine knows the partitions of attempts with a transaction. Idempotent attempts may have written to any
+    partition of ``topics``, which are given for them.
+
+    Other tasks run meanwhile: of twenty thousand attempts each may have written to a thousand partitions.
     """
     known = {attempt.producer_id: attempt for attempt in attempts}
     writers: dict[PartitionName, dict[int, Attempt]] = {}
-    if partitions_of is None:
-        writers = dict.fromkeys(itertools.chain.from_iterable(_partitions(logs, topic) for topic in topics), known)
+    if topics is not None:
+        writers = dict.fromkeys(itertools.chain.from_iterable(_partitions(engine, topic) for topic in topics), known)
     else:
+        partitions_of = await engine.transactions.attempts.partitions_of([each.name for each in known.values()])
         async for piece in pieces(known.values(), _ATTEMPTS_AT_A_TIME):
             for attempt in piece:
-                for partition in partitions_of(attempt):
+                for partition in partitions_of.get(attempt.name, ()):
                     writers.setdefault(partition, {})[attempt.producer_id] = attempt
     loaded: list[Loaded] = []
     rows_of_attempts: Counter[int] = Counter()
     async for some in pieces(sorted(writers)):
         for partition in some:
+            of_partition = writers[partition]
+            last = await engine.transactions.last_sequences(partition, of_partition.keys())
             rows = size_bytes = 0
-            async for written in pieces(_entries(logs, partition, writers[partition])):
-                for attempt, entry in written:
-                    own = _rows(entry, partition, attempt)
+            async for written in pieces(last.items()):
+                for producer_id, sequence in written:
+                    attempt = of_partition[producer_id]
+                    own = _rows(sequence, partition, attempt)
                     rows += own
-                    rows_of_attempts[attempt.producer_id] += own
+                    rows_of_attempts[producer_id] += own
                     size_bytes += attempt.sizes.get(partition, 0)
             if rows:
                 loaded.append(Loaded(partition, rows, size_bytes))
     return Progress(loaded, rows_of_attempts)
 
 
-def _partitions(logs: Logs, topic: str) -> Iterator[PartitionName]:
+def _partitions(engine: Engine, topic: str) -> Iterator[PartitionName]:
     with contextlib.suppress(UnknownTopicOrPartitionError):
-        for number in itertools.count():
-            yield logs.partition(topic, number).name
+        for partition in engine.topic(topic).partitions:
+            yield partition.name

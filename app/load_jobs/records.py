@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from app.engine_local.keyed_log import Change
+from app.engine.state import Change
 from app.load_jobs.state import AbortReason, Forgotten, JobMode, JobState, JobTable, Loaded, LoadJob
 from log_model.errors import CorruptionError
 from log_model.names import PartitionName

@@ -10,17 +10,15 @@ import asyncio
 import functools
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from app.engine.attempt_names import AttemptName, parse_attempt
-from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.transactions.coordinator import TransactionCoordinator
-from app.engine_local.transactions.logs import Logs
+from app.engine.engine import Engine
 from app.event_loop.piecewise import smallest
 from app.load_jobs import refusals, state
-from app.load_jobs.progress import Attempt, Progress, is_row_count, progress_of
+from app.load_jobs.progress import Attempt, Progress, WatchedAppend, is_row_count, progress_of
 from app.load_jobs.state import AbortReason, JobMode, Loaded, LoadJob, newest_first
 from app.load_jobs.store import Activity, JobLimits, JobStore
 from app.problems.problem import Problem
@@ -33,7 +31,6 @@ from log_model.errors import (
     ShuttingDownError,
     StorageError,
 )
-from log_model.names import PartitionName
 
 logger = logging.getLogger(__name__)
 
@@ -60,17 +57,17 @@ class LoadJobs:
     Thread: the event loop. ``start`` comes before everything else.
     """
 
-    def __init__(self, logs: Logs, transactions: TransactionCoordinator, limits: JobLimits | None = None) -> None:
-        self._logs = logs
+    def __init__(self, engine: Engine, limits: JobLimits | None = None) -> None:
+        self._engine = engine
         self._limits = limits or JobLimits()
-        self._transactions = transactions
-        self._store = JobStore(logs, self._limits)
+        self._transactions = engine.transactions
+        self._store = JobStore(engine, self._limits)
         self._hurry = asyncio.Event()
         self._stopping = False
         self._failure: str | None = None
         self._loading: asyncio.Task[None] | None = None
         self._loaded = False
-        transactions.attempts.guard = self._check_takes_records
+        self._transactions.attempts.guard = self._check_takes_records
 
     # The life of it
 
@@ -97,7 +94,7 @@ class LoadJobs:
             return
         self._loaded = True
         left_over: dict[str, list[str]] = {}
-        for transaction in self._transactions.attempts.all():
+        for transaction in await self._transactions.attempts.all():
             name = transaction.transactional_id
             parsed = parse_attempt(name)
             job = self._store.table.find(parsed.job_id)
@@ -208,16 +205,11 @@ class LoadJobs:
         return loaded, sum(each.rows for each in loaded), sum(each.size_bytes for each in loaded)
 
     async def _progress_of(self, job: LoadJob, attempts: Iterable[Attempt]) -> Progress:
-        partitions_of = None if job.mode is JobMode.IDEMPOTENT else self._partitions_of
-        return await progress_of(self._logs, attempts, partitions_of, job.topics)
-
-    def _partitions_of(self, attempt: Attempt) -> Collection[PartitionName]:
-        transaction = self._transactions.attempts.find(attempt.name)
-        return () if transaction is None else transaction.partitions
+        return await progress_of(self._engine, attempts, job.topics if job.mode is JobMode.IDEMPOTENT else None)
 
     # Records on their way
 
-    def note_append(self, batches: Sequence[ValidBatch], pending: PendingAppend) -> None:
+    def note_append(self, batches: Sequence[ValidBatch], pending: WatchedAppend) -> None:
         """Count an append of attempts, also one that the log refuses, as a sign of life of their jobs, and its bytes
         once they are written. Nothing for any other producer.
 
@@ -227,7 +219,7 @@ class LoadJobs:
             known = self._store.by_producer.get(batch.header.producer_id)
             if known is not None:
                 activity, attempt = known
-                activity.touched_ms = self._logs.protected_clock.elapsed_ms()
+                activity.touched_ms = self._engine.protected_clock.elapsed_ms()
                 attempt.watch(pending, batch)
 
     def _check_takes_records(self, name: str) -> None:
@@ -279,8 +271,8 @@ class LoadJobs:
             mode=mode,
             timeout_ms=timeout_ms,
             topics=tuple(topics),
-            begun_ms=self._logs.now_ms(),
-            updated_ms=self._logs.now_ms(),
+            begun_ms=self._engine.now_ms(),
+            updated_ms=self._engine.now_ms(),
             driver_id=driver_id,
             once=once,
         )
@@ -326,7 +318,7 @@ class LoadJobs:
         job, activity = self._open(job_id)
         if len(activity.attempts) >= self._limits.attempt_count_max:
             raise refusals.overloaded(f"load job {job_id} has {len(activity.attempts)} attempts")
-        activity.touched_ms = self._logs.protected_clock.elapsed_ms()
+        activity.touched_ms = self._engine.protected_clock.elapsed_ms()
         if job.mode is JobMode.IDEMPOTENT:
             return await self._store.in_turn(job.application_id, functools.partial(self._enlist_task, job_id, task))
         return await self._store.apart(self._enlist(job, task, attempt), f"enlisting in job {job_id}")
@@ -398,7 +390,7 @@ class LoadJobs:
                 if expected is not None and not is_row_count(there, expected):
                     raise refusals.incomplete(job_id, producer_id, expected, there)
             ids = [attempt.producer_id for attempt in chosen]
-            decided = state.commit(job, ids, loaded, activity.task_count, self._logs.now_ms())
+            decided = state.commit(job, ids, loaded, activity.task_count, self._engine.now_ms())
             try:
                 await self._store.write_jobs([decided])
             except PartitionFailedError:
@@ -435,7 +427,7 @@ class LoadJobs:
 
     async def _abort_all(self, jobs: Sequence[LoadJob], reason: AbortReason, made: LoadJob | None = None) -> None:
         """Decide to abort jobs, and begin another with the same write."""
-        now_ms = self._logs.now_ms()
+        now_ms = self._engine.now_ms()
         decided = [state.abort(job, reason, self.task_count(job), now_ms) for job in jobs]
         await self._store.write_jobs([*decided, *([made] if made is not None else [])])
         for job in decided:
@@ -456,7 +448,7 @@ class LoadJobs:
             try:
                 await self._transactions.attempts.finish(names, winners)
                 await self._transactions.attempts.forget(names)
-                over = state.complete(job, self._logs.now_ms())
+                over = state.complete(job, self._engine.now_ms())
                 await self._store.write_jobs([over], durable=False)
                 break
             except (StorageError, Problem) as error:
@@ -525,7 +517,7 @@ class LoadJobs:
         await self._store.expire()
 
     def _is_timed_out(self, job: LoadJob, activity: Activity) -> bool:
-        idle_ms = self._logs.protected_clock.elapsed_ms() - activity.touched_ms
+        idle_ms = self._engine.protected_clock.elapsed_ms() - activity.touched_ms
         return not activity.is_deciding and idle_ms > job.timeout_ms
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
-from app.engine_local.keyed_log import Change, KeyedLog
-from app.engine_local.transactions.logs import Logs
+from app.engine.engine import Engine
+from app.engine.state import Change
 from app.event_loop.piecewise import pieces
 from app.load_jobs import refusals
 from app.load_jobs.progress import Attempt
@@ -79,18 +79,18 @@ class Activity:
 class JobStore:
     """Jobs and their log. Thread: the event loop."""
 
-    def __init__(self, logs: Logs, limits: JobLimits) -> None:
-        self.logs = logs
+    def __init__(self, engine: Engine, limits: JobLimits) -> None:
+        self.engine = engine
         self.limits = limits
-        self.log = KeyedLog(logs, TOPIC)
+        self.log = engine.state(TOPIC)
         self.table = JobTable()
         self.active: dict[str, Activity] = {}
         """Of every job that is not over."""
         self.by_producer: dict[int, tuple[Activity, Attempt]] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
-        self._over: Ages[str] = Ages(logs.protected_clock)
-        self._forgotten: Ages[str] = Ages(logs.protected_clock)
-        self._begun: Ages[str] = Ages(logs.protected_clock)
+        self._over: Ages[str] = Ages(engine.protected_clock)
+        self._forgotten: Ages[str] = Ages(engine.protected_clock)
+        self._begun: Ages[str] = Ages(engine.protected_clock)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._writing = asyncio.Lock()
         self._coming_lists_bytes = 0
@@ -120,11 +120,7 @@ class JobStore:
             PartitionFailedError: nobody knows whether it was.
         """
         async with self._writing:
-            await self._append(changes, durable=durable)
-
-    async def _append(self, changes: Sequence[Change], *, durable: bool) -> None:
-        pending = await self.log.append(changes)
-        await (pending.fsynced if durable else pending.written)
+            await self.log.write(changes, durable=durable)
 
     async def write_jobs(self, jobs: Sequence[LoadJob], *, durable: bool = True) -> None:
         """Write jobs down as they are now, and take note of that. Raises as ``write``.
@@ -133,7 +129,7 @@ class JobStore:
         """
         async with self._writing:
             jobs = [*jobs, *self.table.lists_to_drop(jobs, self.limits.lists_bytes_max)]
-            await self._append([job_change(job) for job in jobs], durable=durable)
+            await self.log.write([job_change(job) for job in jobs], durable=durable)
         known_over = [job.job_id for job in jobs if (known := self.table.find(job.job_id)) and known.is_over]
         for job in jobs:
             if self.table.find(job.job_id) is None:
@@ -198,7 +194,7 @@ class JobStore:
         if job.state is JobState.COMMITTED and not job.once:
             before = self.table.forgotten.get(job.application_id)
             version = max(job.version, -1 if before is None else before.version)
-            forgotten = Forgotten(version, self.logs.now_ms())
+            forgotten = Forgotten(version, self.engine.now_ms())
             changes.append(application_change(job.application_id, forgotten))
         await self.write(changes)
         self.table.remove(job.job_id)
@@ -246,13 +242,13 @@ class JobStore:
         """How long the job has run, or ran; by its wall-clock times where this run has not seen both its ends."""
         if job.is_open and not self._begun.is_restored(job.job_id):
             return self._begun.age_ms(job.job_id)
-        return max(0, (self.logs.now_ms() if job.is_open else job.updated_ms) - job.begun_ms)
+        return max(0, (self.engine.now_ms() if job.is_open else job.updated_ms) - job.begun_ms)
 
     def activity_of(self, job: LoadJob) -> Activity:
         """What goes on in a job; made when first needed."""
         activity = self.active.get(job.job_id)
         if activity is None:
-            activity = self.active[job.job_id] = Activity(self.logs.protected_clock.elapsed_ms(), job.application_id)
+            activity = self.active[job.job_id] = Activity(self.engine.protected_clock.elapsed_ms(), job.application_id)
         return activity
 
     def note_attempt(self, activity: Activity, attempt: Attempt) -> None:

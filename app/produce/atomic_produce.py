@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from app.engine.transactions import PooledProducer
 from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.engine_local.transactions.pool import PooledProducer
 from app.problems.problem import Problem
 from app.produce.enlisting import PartitionAppend, Submitted, submit_appends
 from app.produce.submit import Producing

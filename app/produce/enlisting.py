@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.duplicates import merged
-from app.engine_local.transactions.log.state import ProducerIdentity
 from app.engine_local.transactions.sessions import Enlistment
 from app.problems import kinds, request_context
 from app.problems.problem import Problem, invalid_value

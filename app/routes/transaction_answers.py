@@ -1,11 +1,12 @@
-"""Conversion of the coordinator's transactions to documents of the interface."""
+"""Conversion of transactions to documents of the interface."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import cast
 
-from app.engine_local.transactions.log.state import Transaction, TransactionState
+from app.engine.transactions import Transaction, TransactionState
 from log_model.names import PartitionName
 from schemas.transactions import (
     State,
@@ -25,13 +26,17 @@ STATES_OF: dict[StateFilter, frozenset[TransactionState]] = {
 }
 """The states that each filter of the list selects."""
 
+_NO_WAITS: Mapping[PartitionName, str] = MappingProxyType({})
+
 
 def summarise_transaction(transaction: Transaction) -> TransactionSummary:
     """Return the transaction's document for the list."""
     return TransactionSummary(**_summary(transaction))  # type: ignore[arg-type]
 
 
-def describe_transaction(transaction: Transaction, waits: Mapping[PartitionName, str]) -> TransactionDescription:
+def describe_transaction(
+    transaction: Transaction, waits: Mapping[PartitionName, str] = _NO_WAITS
+) -> TransactionDescription:
     """Return the transaction's document with its partitions.
 
     ``waits`` has the reason why a partition's marker is not written yet.

@@ -57,7 +57,6 @@ class Parts:
         self.engine = engine
         self.load_jobs = LoadJobs(
             self.engine,
-            self.engine.transactions,
             JobLimits(
                 timeout_ms_max=settings.load_job_max_timeout_ms,
                 expiration_ms=settings.load_job_expiration_ms,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from app.engine_local.keyed_log import Change
+from app.engine.state import Change
 from app.start_positions.state import PinnedGroup, PinnedTopic, PositionTable
 from log_model.errors import CorruptionError
 

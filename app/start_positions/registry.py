@@ -11,11 +11,11 @@ import logging
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from app.engine.engine import Engine
+from app.engine.state import Change
 from app.engine.topic_ids import check_topic_id
-from app.engine_local.keyed_log import Change, KeyedLog
-from app.engine_local.transactions.logs import Logs
 from app.event_loop.piecewise import pieces
 from app.problems import kinds
 from app.problems.problem import Fault, Problem, invalid
@@ -49,14 +49,6 @@ class PositionLimits(NamedTuple):
     expiration_ms: int = 604_800_000
 
 
-class TopicLogs(Logs, Protocol):
-    """The logs, and whose they are."""
-
-    def find_topic_id(self, name: str) -> str | None:
-        """The id of the topic of this name, another one after it was deleted and made anew; ``None``: there is none."""
-        ...
-
-
 class Pinned(NamedTuple):
     """Where a group starts, and whether some of that was not known before."""
 
@@ -70,12 +62,12 @@ class StartPositions:
     Thread: the event loop. ``start`` comes before everything else.
     """
 
-    def __init__(self, logs: TopicLogs, limits: PositionLimits | None = None) -> None:
-        self._logs = logs
+    def __init__(self, engine: Engine, limits: PositionLimits | None = None) -> None:
+        self._engine = engine
         self._limits = limits or PositionLimits()
-        self._log = KeyedLog(logs, TOPIC)
+        self._log = engine.state(TOPIC)
         self._table = PositionTable()
-        self._asked: Ages[str] = Ages(logs.protected_clock)
+        self._asked: Ages[str] = Ages(engine.protected_clock)
         self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
@@ -131,7 +123,7 @@ class StartPositions:
         return {
             name: dict(sorted(topic.offsets.items()))
             for name, topic in sorted(group.topics.items())
-            if self._logs.find_topic_id(name) == topic.topic_id
+            if self._engine.find_topic_id(name) == topic.topic_id
         }
 
     # Changing
@@ -162,7 +154,7 @@ class StartPositions:
         async with self._writing:
             there = self._check_there(wanted, topic_ids)
             before = self._table.find(group_id)
-            group, is_new = state.pin(before, wanted, there, self._logs.now_ms())
+            group, is_new = state.pin(before, wanted, there, self._engine.now_ms())
             if is_new:
                 self._check_limits(group, before)
             if is_new or before is None or not self._is_fresh(group_id):
@@ -203,8 +195,7 @@ class StartPositions:
             return self._shown(replace(group, topics=gone))
 
     async def _write(self, group_id: str, group: PinnedGroup | None) -> None:
-        pending = await self._log.append([group_change(group_id, group)])
-        await pending.fsynced
+        await self._log.write([group_change(group_id, group)])
         self._table.put(group_id, group)
         if group is None:
             self._asked.forget(group_id)
@@ -213,10 +204,10 @@ class StartPositions:
         """The ids of the topics that are asked for, all of whose partitions exist."""
         for name, offsets in wanted.items():
             for partition in offsets:
-                self._logs.partition(name, partition)
+                self._engine.partition(name, partition)
         topic_ids: dict[str, str] = {}
         for name in wanted:
-            topic_id = self._logs.find_topic_id(name)
+            topic_id = self._engine.find_topic_id(name)
             if topic_id is None:
                 raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
             check_topic_id(name, topic_id, asked_ids.get(name))

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
 from app.engine.attempt_names import is_attempt
+from app.engine.transactions import Attempts, Transaction
 from app.engine_local.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
 from app.engine_local.transactions.log import state
-from app.engine_local.transactions.log.state import Transaction, TransactionTable
+from app.engine_local.transactions.log.state import TransactionTable
 from app.engine_local.transactions.log.state_log import StateLog
 from app.engine_local.transactions.logs import Logs
 from app.engine_local.transactions.markers import MarkerWriter
 from app.engine_local.transactions.sessions import Session
 from app.engine_local.transactions.turns import Turns
-from app.event_loop.piecewise import all_in_turns
+from app.event_loop.piecewise import all_in_turns, pieces
 from app.problems import kinds
 from app.problems.problem import Problem
+from log_model.names import PartitionName
 
 _TIMEOUT_MS = 2**31 - 1
 """As written down. Their owner ends them, and not their age."""
@@ -28,8 +30,8 @@ _AT_A_TIME = 200
 """Ends that are on their way at a time: attempts may be more than a mailbox takes."""
 
 
-class Attempts:
-    """Makes, decides and ends attempts. Thread: the event loop."""
+class LocalAttempts:
+    """Makes, decides and ends attempts; see ``app.engine.transactions``. Thread: the event loop."""
 
     def __init__(
         self,
@@ -62,13 +64,19 @@ class Attempts:
         if is_attempt(name):
             self.guard(name)
 
-    def all(self) -> list[Transaction]:
-        """Every attempt that is known."""
+    async def all(self) -> list[Transaction]:
+        """Return every attempt that is known."""
         return [transaction for transaction in self._table if is_attempt(transaction.transactional_id)]
 
-    def find(self, name: str) -> Transaction | None:
-        """What is known of an attempt."""
-        return self._table.find(name)
+    async def partitions_of(self, names: Collection[str]) -> Mapping[str, Collection[PartitionName]]:
+        """Return the partitions that each of these attempts writes to."""
+        found: dict[str, Collection[PartitionName]] = {}
+        async for piece in pieces(names):
+            for name in piece:
+                transaction = self._table.find(name)
+                if transaction is not None:
+                    found[name] = transaction.partitions
+        return found
 
     async def create(self, name_of: Callable[[int], str]) -> Transaction:
         """An attempt under a producer id that nobody had before, which ``name_of`` makes its name of. Durable: on
@@ -193,3 +201,6 @@ def _no_other_id() -> int:
 
 def _nobody(name: str) -> None:
     raise AssertionError(f"{name!r} has no owner")
+
+
+_: type[Attempts] = LocalAttempts

@@ -10,17 +10,29 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 
 from app.engine.attempt_names import is_attempt
-from app.engine_local.transactions.attempts import Attempts
+from app.engine.partitions import Partition
+from app.engine.transactions import (
+    NO_PRODUCER_ID,
+    DescribedTransaction,
+    PartitionTransaction,
+    ProducerIdentity,
+    Transaction,
+    Transactions,
+    TransactionState,
+)
+from app.engine_local.transactions.attempts import LocalAttempts
 from app.engine_local.transactions.enlister import Enlister
+from app.engine_local.transactions.hanging import HangingTransactions
+from app.engine_local.transactions.last_sequences import last_sequences
 from app.engine_local.transactions.left_open import LeftOpen
 from app.engine_local.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
 from app.engine_local.transactions.log import state
-from app.engine_local.transactions.log.state import ProducerIdentity, Transaction, TransactionState, TransactionTable
+from app.engine_local.transactions.log.state import TransactionTable
 from app.engine_local.transactions.log.state_log import StateLog
-from app.engine_local.transactions.logs import Logs
+from app.engine_local.transactions.logs import Logs, log_behind
 from app.engine_local.transactions.markers import RETRY_MS_MAX, MarkerWriter
 from app.engine_local.transactions.pool import ProducerPool, UntilEnded, Wait, is_pooled
 from app.engine_local.transactions.sessions import Enlistment, Session
@@ -36,9 +48,10 @@ from log_model.errors import (
     PartitionOfflineError,
     ShuttingDownError,
     StorageError,
+    UnknownTopicOrPartitionError,
 )
 from log_model.names import PartitionName
-from log_model.offsets import NO_TIMESTAMP
+from log_model.offsets import NO_TIMESTAMP, Offset
 from rollway.records import BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -75,7 +88,8 @@ class TransactionCoordinator:
         self._left_open = LeftOpen(self, self._turns, logs.now_ms, self._pause)
         self.pool = ProducerPool(self.initialise, self._is_current, self._wait_of, self._left_open.abort)
         """Producers for requests that are a transaction each."""
-        self.attempts = Attempts(
+        self._hanging = HangingTransactions(logs, self.start, self._owner_of)
+        self.attempts = LocalAttempts(
             logs, self._limits, self._table, self._state_log, self._markers, self._turns, self._begin_ending
         )
         """Transactions that are ended together by somebody else, and never by their own timeout."""
@@ -176,6 +190,35 @@ class TransactionCoordinator:
         session = self._sessions.get(transactional_id)
         return {} if session is None else dict(session.waits)
 
+    async def describe(self, transactional_id: str) -> DescribedTransaction | None:
+        """Return the transaction of this id; ``None`` if the id is not known."""
+        transaction = self._table.find(transactional_id)
+        return None if transaction is None else DescribedTransaction(transaction, self.waits_of(transactional_id))
+
+    async def last_sequences(self, partition: PartitionName, producer_ids: Collection[int]) -> Mapping[int, int]:
+        """Return the sequence of the last record of each of these producers in a partition; see ``Transactions``."""
+        try:
+            return await last_sequences(self._logs.partition(*partition), producer_ids)
+        except UnknownTopicOrPartitionError:
+            return {}
+
+    async def open_in(self, partition: Partition) -> list[PartitionTransaction]:
+        """Return the transactions that are open in this partition; see ``Transactions``."""
+        return await self._hanging.open_in(log_behind(partition))
+
+    async def abort_hanging(
+        self, partition: Partition, producer_id: int, first_offset: int, producer_epoch: int | None = None
+    ) -> Offset:
+        """End a transaction that no transactional id has; see ``Transactions``."""
+        return await self._hanging.abort(log_behind(partition), producer_id, first_offset, producer_epoch)
+
+    def _owner_of(self, producer_id: int, partition: PartitionName) -> str | None:
+        name = self.name_of(producer_id)
+        transaction = None if name is None else self._table.find(name)
+        if transaction is None or not transaction.is_open or partition not in transaction.partitions:
+            return None
+        return name
+
     async def page(
         self,
         states: frozenset[TransactionState],
@@ -271,7 +314,7 @@ class TransactionCoordinator:
                 raise ConcurrentTransactionsError(f"the end of the last transaction of {transactional_id!r} waits")
             return session.ended
         fresh_id = -1
-        if existing is None or existing.needs_producer_id:
+        if existing is None or state.needs_producer_id(existing):
             fresh_id = await self._logs.allocate_producer_id()
         given = state.initialise(existing, transactional_id, timeout_ms, self._logs.now_ms(), lambda: fresh_id)
         await self._state_log.write(given)
@@ -379,7 +422,7 @@ class TransactionCoordinator:
         transaction = self._table.find(name)
         if transaction is None:
             raise InvalidPidMappingError(f"there is no transactional id {name!r}")
-        fresh_id = await self._logs.allocate_producer_id() if transaction.needs_producer_id else state.NO_PRODUCER_ID
+        fresh_id = await self._logs.allocate_producer_id() if state.needs_producer_id(transaction) else NO_PRODUCER_ID
         decided = state.end(transaction, producer, commit=commit, now_ms=self._logs.now_ms(), allocate=lambda: fresh_id)
         if decided is not transaction and decided.is_ending:
             return await self.decide(session, decided)
@@ -527,3 +570,6 @@ class TransactionCoordinator:
 def _set_done(future: asyncio.Future[Transaction], complete: Transaction) -> None:
     if not future.done():
         future.set_result(complete)
+
+
+_: type[Transactions] = TransactionCoordinator

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from app.engine_local.transactions.log.state import ProducerIdentity, Transaction, fence
+from app.engine.transactions import ProducerIdentity, Transaction
+from app.engine_local.transactions.log.state import fence
 from app.engine_local.transactions.markers import RETRY_MS_MAX, RETRY_MS_MIN
 from app.engine_local.transactions.sessions import Session
 from app.engine_local.transactions.turns import Turns

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
+from app.engine.partitions import Partition
 from app.engine_local.partitions.partition_writer import PartitionWriter
 from log_model.clock import ProtectedClock
 from storage.log.partition_log import PartitionLog
@@ -61,3 +62,9 @@ class Logs(Protocol):
             CorruptionError, DiskFullError: there is none to be had now.
         """
         ...
+
+
+def log_behind(partition: Partition) -> PartitionLog:
+    """Return the log of a partition's handle, which is the log itself in this engine."""
+    assert isinstance(partition, PartitionLog)
+    return partition

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import MutableMapping
 
-from app.engine_local.transactions.log.state import Transaction
+from app.engine.transactions import Transaction
 from app.engine_local.transactions.logs import Logs
 from app.event_loop.piecewise import BEGUN_COUNT, all_in_turns
 from app.event_loop.turns import Turns

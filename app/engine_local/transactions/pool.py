@@ -9,10 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Protocol
 
-from app.engine_local.transactions.log.state import ProducerIdentity, Transaction
+from app.engine.transactions import PooledProducer, ProducerIdentity, Transaction
 from log_model.errors import DiskFullError
-from log_model.names import PartitionName
-from log_model.producers import SEQUENCE_COUNT
 
 PRODUCER_COUNT_MAX = 64
 """Requests that are carried out at a time; others wait their turn."""
@@ -50,28 +48,6 @@ class Wait(enum.IntEnum):
     """The last transaction is being ended."""
     SPACE = 2
     """The last transaction is being ended, and a disk has no space for that."""
-
-
-class PooledProducer:
-    """A producer for one transaction at a time. If it is not kept, its name comes back as another instance."""
-
-    def __init__(self, name: str, identity: ProducerIdentity) -> None:
-        self.name = name
-        self.identity = identity
-        self.is_kept = False
-        self._sequences: dict[PartitionName, int] = {}
-
-    def take_sequences(self, partition: PartitionName, count: int) -> int:
-        """The first of the next ``count`` sequences in this partition."""
-        first = self._sequences.get(partition, 0)
-        self._sequences[partition] = (first + count) % SEQUENCE_COUNT
-        return first
-
-    def keep(self, identity: ProducerIdentity) -> None:
-        """Its transaction has ended: it goes on with the identity that the end was answered with."""
-        self.identity = identity
-        self._sequences.clear()
-        self.is_kept = True
 
 
 class ProducerPool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from app.engine_local.transactions.log.state import Transaction
+from app.engine.transactions import Transaction
 from log_model.errors import StorageError
 from log_model.names import PartitionName
 from storage.log.partition_log import AppendResult

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Depends, Query
 
 from app.access.needs import AccessOf, asks, needs
 from app.access.operations import Operation, ResourceKind, transactional_id_resource
-from app.engine_local.transactions.hanging import abort_hanging, list_open
 from app.openapi.documented_problems import BODY, NAMED, WRITE, problems
 from app.paths import ABORT_HANGING, PARTITION_TRANSACTIONS
 from app.routes.answers import request_body
@@ -45,7 +44,7 @@ async def list_open_transactions(
     Readers of committed records wait for them. The coordinator does not know a transaction that is `hanging`: it ends
     only when an operator aborts it.
     """
-    found = await list_open(engine.transactions, log)
+    found = await engine.transactions.open_in(log)
     if start_after is not None:
         found = [each for each in found if each.first_offset > start_after]
     data = []
@@ -84,7 +83,7 @@ async def abort_hanging_transaction(
     If the coordinator knows the transaction, the request is refused with the `transactional_id`, which can be aborted
     instead. The same request sent again gets 409 `invalid_txn_state`.
     """
-    written = await abort_hanging(
-        engine.transactions, engine, log, body.producer_id, body.first_offset, body.producer_epoch
+    marker_offset = await engine.transactions.abort_hanging(
+        log, body.producer_id, body.first_offset, body.producer_epoch
     )
-    return AbortMarker(partition=log.name.partition, marker_offset=written.base_offset)
+    return AbortMarker(partition=log.name.partition, marker_offset=marker_offset)

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Query
 
 from app.access.needs import AccessOf, asks, needs
 from app.access.operations import Operation, ResourceKind, transactional_id_resource
-from app.engine_local.engine import LocalEngine
-from app.engine_local.transactions.log.state import ProducerIdentity
+from app.engine.engine import Engine
+from app.engine.transactions import ProducerIdentity
 from app.openapi.documented_problems import TRANSACTION, problems
 from app.paths import ABORT, COMMIT, TRANSACTIONS
 from app.paths import TRANSACTION as TRANSACTION_PATH
@@ -83,11 +83,11 @@ async def abort_transaction(
 
 
 async def _end(
-    engine: LocalEngine, transactional_id: str, body: EndTransaction, *, commit: bool, timeout_ms: int
+    engine: Engine, transactional_id: str, body: EndTransaction, *, commit: bool, timeout_ms: int
 ) -> TransactionDescription:
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     ended = await engine.transactions.end(transactional_id, producer, commit=commit, wait_ms=timeout_ms)
-    return describe_transaction(ended, engine.transactions.waits_of(transactional_id))
+    return describe_transaction(ended)
 
 
 @router.get(
@@ -137,8 +137,8 @@ async def get_transaction(transactional_id: TransactionalIdInPath, engine: Engin
 
     Each partition has the reason why its marker is not written yet, if the transaction is ending.
     """
-    found = engine.transactions.find(transactional_id)
+    found = await engine.transactions.describe(transactional_id)
     if found is None:
         detail = f"there is no transactional id {transactional_id!r}"
         raise Problem(kinds.TRANSACTIONAL_ID_NOT_FOUND, detail)
-    return describe_transaction(found, engine.transactions.waits_of(transactional_id))
+    return describe_transaction(found.transaction, found.waits)

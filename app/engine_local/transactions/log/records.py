@@ -30,7 +30,7 @@ import struct
 from collections.abc import Mapping
 from itertools import groupby
 
-from app.engine_local.transactions.log.state import NO_PRODUCER_ID, Transaction, TransactionState
+from app.engine.transactions import NO_PRODUCER_ID, Transaction, TransactionState
 from log_model.errors import CorruptionError
 from log_model.names import PartitionName
 

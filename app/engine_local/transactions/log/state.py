@@ -18,10 +18,15 @@ looks like the end that came last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from enum import IntEnum
-from typing import NamedTuple
+from dataclasses import replace
 
+from app.engine.transactions import (
+    EPOCH_PER_TRANSACTION,
+    NO_PRODUCER_ID,
+    ProducerIdentity,
+    Transaction,
+    TransactionState,
+)
 from log_model.clock import Ages, ProtectedClock
 from log_model.errors import (
     ConcurrentTransactionsError,
@@ -34,95 +39,10 @@ from log_model.names import PartitionName
 PRODUCER_EPOCH_MAX = 2**15 - 2
 """The last epoch that a producer is given. The one above it is that of markers, and of producers that are shut out."""
 
-NO_TIME = -1
-NO_PRODUCER_ID = -1
 
-EPOCH_PER_TRANSACTION = 2
-"""``transaction.version`` from which every end raises the epoch. Records of earlier revisions have version 0."""
-
-
-class TransactionState(IntEnum):
-    """A state, by its number in Kafka's records. The last two occur in none of ours."""
-
-    EMPTY = 0
-    ONGOING = 1
-    PREPARE_COMMIT = 2
-    PREPARE_ABORT = 3
-    COMPLETE_COMMIT = 4
-    COMPLETE_ABORT = 5
-    DEAD = 6
-    PREPARE_EPOCH_FENCE = 7
-
-
-_ENDING = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
-_AT_REST = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
-
-
-class ProducerIdentity(NamedTuple):
-    """Who a producer says it is."""
-
-    producer_id: int
-    producer_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """One transactional id: its producer, and its transaction if it has one. Immutable: a transition makes another.
-
-    Times are milliseconds since 1970; ``start_ms`` is ``NO_TIME`` before the first transaction. ``partitions`` are
-    those the transaction writes to, none once it is complete.
-
-    ``version`` is Kafka's ``ClientTransactionVersion``: the rules of the last end. ``next_producer_id`` is set while a
-    transaction of the last epoch is being ended: the producer goes on with that id at epoch 0.
-    ``previous_producer_id`` is then the id that the last end came from.
-    """
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    timeout_ms: int
-    state: TransactionState = TransactionState.EMPTY
-    partitions: frozenset[PartitionName] = frozenset()
-    start_ms: int = NO_TIME
-    updated_ms: int = NO_TIME
-    version: int = EPOCH_PER_TRANSACTION
-    previous_producer_id: int = NO_PRODUCER_ID
-    next_producer_id: int = NO_PRODUCER_ID
-
-    @property
-    def producer(self) -> ProducerIdentity:
-        """Who may write in it."""
-        return ProducerIdentity(self.producer_id, self.producer_epoch)
-
-    @property
-    def needs_producer_id(self) -> bool:
-        """Whether the epochs of its producer id are used up: the producer goes on with another id."""
-        return self.producer_epoch >= PRODUCER_EPOCH_MAX
-
-    @property
-    def is_ongoing(self) -> bool:
-        """Whether it takes records."""
-        return self.state is TransactionState.ONGOING
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether it is decided and its markers are being written."""
-        return self.state in _ENDING
-
-    @property
-    def is_open(self) -> bool:
-        """Whether readers of committed records wait for it."""
-        return self.is_ongoing or self.is_ending
-
-    @property
-    def commits(self) -> bool:
-        """Whether it was decided to commit."""
-        return self.state in {TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT}
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether it has no transaction that is open, so that its id may be forgotten."""
-        return self.state in _AT_REST
+def needs_producer_id(transaction: Transaction) -> bool:
+    """Return whether the epochs of the producer id are used up, so that the producer goes on with another id."""
+    return transaction.producer_epoch >= PRODUCER_EPOCH_MAX
 
 
 def initialise(
@@ -143,7 +63,7 @@ def initialise(
         producer = ProducerIdentity(allocate(), 0)
     elif existing.is_open:
         raise ConcurrentTransactionsError(f"the last transaction of {transactional_id!r} is being ended")
-    elif existing.needs_producer_id:
+    elif needs_producer_id(existing):
         producer = ProducerIdentity(allocate(), 0)
     else:
         producer = ProducerIdentity(existing.producer_id, existing.producer_epoch + 1)
@@ -224,7 +144,7 @@ def complete(transaction: Transaction, now_ms: int) -> Transaction:
     done = replace(transaction, state=state, partitions=frozenset(), updated_ms=now_ms)
     if done.next_producer_id != NO_PRODUCER_ID:
         return _rotated(done, done.next_producer_id)
-    return done if done.needs_producer_id else _raised(done, _no_other_id)
+    return done if needs_producer_id(done) else _raised(done, _no_other_id)
 
 
 def _prepared(transaction: Transaction, *, commit: bool, now_ms: int, allocate: Callable[[], int]) -> Transaction:
@@ -235,7 +155,7 @@ def _prepared(transaction: Transaction, *, commit: bool, now_ms: int, allocate: 
         updated_ms=now_ms,
         version=EPOCH_PER_TRANSACTION,
         previous_producer_id=NO_PRODUCER_ID,
-        next_producer_id=allocate() if transaction.needs_producer_id else NO_PRODUCER_ID,
+        next_producer_id=allocate() if needs_producer_id(transaction) else NO_PRODUCER_ID,
     )
 
 
@@ -243,7 +163,7 @@ def _raised(transaction: Transaction, allocate: Callable[[], int]) -> Transactio
     """With the epoch that its end leaves; itself unless it was decided by an earlier revision, which raised none."""
     if transaction.version >= EPOCH_PER_TRANSACTION:
         return transaction
-    if transaction.needs_producer_id:
+    if needs_producer_id(transaction):
         return _rotated(replace(transaction, version=EPOCH_PER_TRANSACTION), allocate())
     return replace(transaction, version=EPOCH_PER_TRANSACTION, producer_epoch=transaction.producer_epoch + 1)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from app.engine_local.keyed_log import Change, KeyedLog
+from app.engine.state import Change
+from app.engine.transactions import Transaction
+from app.engine_local.keyed_log import KeyedLog
 from app.engine_local.transactions.log.records import decode_key, decode_value, encode_key, encode_value
-from app.engine_local.transactions.log.state import Transaction
 from app.engine_local.transactions.logs import Logs
 
 TOPIC = "__transaction_state"
@@ -54,11 +55,11 @@ class StateLog:
             DiskFullError, PartitionOfflineError: nothing was written.
             PartitionFailedError: nobody knows whether it was.
         """
-        await (await self._log.append([_change(transaction)])).fsynced
+        await self._log.write([_change(transaction)])
 
     async def note(self, transaction: Transaction) -> None:
         """As ``write``, but durable only with the next that is: for what a restart finds out again."""
-        await (await self._log.append([_change(transaction)])).written
+        await self._log.write([_change(transaction)], durable=False)
 
     async def note_forgotten(self, transactional_ids: Sequence[str]) -> None:
         """Write down that ids are not known any more; as ``note``: a start may find them once more.
@@ -68,7 +69,7 @@ class StateLog:
         """
         for place in range(0, len(transactional_ids), _FORGET_COUNT):
             few = transactional_ids[place : place + _FORGET_COUNT]
-            await (await self._log.append([(encode_key(name), None) for name in few])).written
+            await self._log.write([(encode_key(name), None) for name in few], durable=False)
 
     def is_long(self, live_count: int) -> bool:
         """Whether most of the log is old news."""
