@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode, JobState
 from app.produce.enlisting import submit_append

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
-from app.engine_local.transactions.attempts import Attempts
+from app.engine_local.transactions.attempts import LocalAttempts
 from app.load_jobs.state import LoadJob
 from app.load_jobs.store import JobStore
 from app.problems.problem import Problem
@@ -34,18 +34,18 @@ async def _never_written(self: JobStore, jobs: Sequence[LoadJob], *, durable: bo
         self.table.put(job)
 
 
-async def _all_of_them_win(self: Attempts, names: Collection[str], winners: Collection[str]) -> None:
+async def _all_of_them_win(self: LocalAttempts, names: Collection[str], winners: Collection[str]) -> None:
     await _finish(self, names, names if winners else winners)
 
 
-_finish = Attempts.finish
+_finish = LocalAttempts.finish
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "defect"),
     [
         (JobStore, "write_jobs", _never_written),
-        (Attempts, "finish", _all_of_them_win),
+        (LocalAttempts, "finish", _all_of_them_win),
     ],
 )
 def test_planted_defects_are_found(

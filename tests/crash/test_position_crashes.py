@@ -40,7 +40,7 @@ async def _never_written(self: StartPositions, group_id: str, group: PinnedGroup
 
 
 async def _told_before_it_is_durable(self: StartPositions, group_id: str, group: PinnedGroup | None) -> None:
-    await self._log.append([group_change(group_id, group)])
+    await self._log.write([group_change(group_id, group)], durable=False)
     self._table.put(group_id, group)
 
 

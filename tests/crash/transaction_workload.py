@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.engine_local.transactions.log.state import ProducerIdentity
 from app.metrics.metrics import Metrics
 from app.service.parts import Parts
 from app.settings import Settings

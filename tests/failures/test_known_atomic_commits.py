@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.engine_local.transactions.log.state import Transaction, TransactionState
+from app.engine.transactions import Transaction, TransactionState
 from app.engine_local.transactions.log.state_log import StateLog
 from log_model.errors import DiskFullError
 from tests.support.servers import ThreadedServer

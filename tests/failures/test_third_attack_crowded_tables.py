@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from app.engine.transactions import ProducerIdentity, Transaction, TransactionState
 from app.engine_local.transactions import coordinator as coordinators
-from app.engine_local.transactions.log.state import ProducerIdentity, Transaction, TransactionState, TransactionTable
+from app.engine_local.transactions.log.state import TransactionTable
 from app.event_loop.piecewise import PIECE_COUNT, pieces, smallest
 from app.load_jobs import progress
 from app.load_jobs.progress import Attempt

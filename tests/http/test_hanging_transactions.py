@@ -7,8 +7,8 @@ import asyncio
 import httpx
 import pytest
 
+from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.engine_local.transactions.log.state import ProducerIdentity
 from tests.support.servers import ThreadedServer
 from tests.support.transactions import committed_values, transactional_batch, valid_transactional
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.engine_local.transactions.log.state import ProducerIdentity
+from app.engine.transactions import ProducerIdentity
 from rollway.records import split_batches
 from tests.support.servers import ServerProcess, ThreadedServer, http_client
 from tests.support.transactions import committed_values, transactional_batch

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from app.engine_local.transactions.log.state import PRODUCER_EPOCH_MAX, ProducerIdentity, Transaction
+from app.engine.transactions import ProducerIdentity, Transaction
+from app.engine_local.transactions.log.state import PRODUCER_EPOCH_MAX
 from app.service.parts import Parts
 from log_model.clock import ManualClock
 from log_model.errors import (

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode
 from app.problems.problem import Problem

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from app.engine.transactions import NO_PRODUCER_ID, Transaction
 from app.engine_local.transactions.log import state
-from app.engine_local.transactions.log.state import NO_PRODUCER_ID, Transaction
 
 
 def end_as_before(patch: Callable[[Any, str, object], None] = setattr) -> None:

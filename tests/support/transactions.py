@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.engine_local.transactions.log.state import ProducerIdentity
 from app.produce.enlisting import submit_append
 from app.service.parts import Parts
 from log_model.batches.batch_validation import ValidBatch, validate_batches

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
+from app.engine.transactions import Transaction, TransactionState
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.engine_local.transactions.log.state import Transaction, TransactionState
 from app.produce.atomic_produce import produce_atomically
 from app.produce.enlisting import PartitionAppend
 from log_model.errors import DiskFullError

@@ -6,9 +6,10 @@ import dataclasses
 
 import pytest
 
+from app.engine.transactions import Transaction, TransactionState
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.log.records import encode_key
-from app.engine_local.transactions.log.state import PRODUCER_EPOCH_MAX, Transaction, TransactionState, initialise
+from app.engine_local.transactions.log.state import PRODUCER_EPOCH_MAX, initialise
 from log_model.errors import InvalidPidMappingError, InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
 from tests.support.earlier_transactions import end_as_before
 from tests.support.stands import Stand, on_stand
@@ -202,7 +203,7 @@ def test_a_log_of_an_earlier_revision_is_read_and_gone_on_with():
             place = f"00000001 0006 6f7264657273 00000001 0000000{partition}" if partition else "00000000"
             value = bytes.fromhex(f"{head} {place} 0000000000000001 0000000000000001")
             changes.append((encode_key(name), value))
-        await (await made.engine.transactions._state_log._log.append(changes)).fsynced
+        await made.engine.transactions._state_log._log.write(changes)
         await made.engine.transactions.close()
         made.engine.transactions = TransactionCoordinator(made.engine)
         await made.engine.transactions.start()

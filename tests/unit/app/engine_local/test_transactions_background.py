@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from app.engine_local.transactions.log.state import Transaction
+from app.engine.transactions import Transaction
 from app.problems.problem import Problem
 from log_model.errors import DiskFullError, PartitionOfflineError
 from tests.support.stands import Stand, on_stand

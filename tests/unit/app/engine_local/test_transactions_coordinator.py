@@ -7,11 +7,11 @@ import errno
 
 import pytest
 
+from app.engine.transactions import ProducerIdentity, Transaction
 from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.limits import TransactionLimits
 from app.engine_local.transactions.log import state_log
-from app.engine_local.transactions.log.state import ProducerIdentity, Transaction
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
 from app.problems.problem import Problem

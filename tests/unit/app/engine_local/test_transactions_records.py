@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.engine.transactions import Transaction, TransactionState
 from app.engine_local.transactions.log.records import decode_key, decode_value, encode_key, encode_value
-from app.engine_local.transactions.log.state import Transaction, TransactionState
 from log_model.errors import CorruptionError
 from log_model.names import PartitionName
 

@@ -11,17 +11,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.engine_local.transactions.log import state
-from app.engine_local.transactions.log.records import decode_value, encode_value
-from app.engine_local.transactions.log.state import (
+from app.engine.transactions import (
     EPOCH_PER_TRANSACTION,
     NO_PRODUCER_ID,
-    PRODUCER_EPOCH_MAX,
     ProducerIdentity,
     Transaction,
     TransactionState,
-    TransactionTable,
 )
+from app.engine_local.transactions.log import state
+from app.engine_local.transactions.log.records import decode_value, encode_value
+from app.engine_local.transactions.log.state import PRODUCER_EPOCH_MAX, TransactionTable
 from log_model.clock import SETTLING_MS, ManualClock, ProtectedClock
 from log_model.errors import (
     ConcurrentTransactionsError,

@@ -5,8 +5,8 @@ Issue 5, acceptance 6, by the service's own clock: within 5 s of the next run's 
 
 from __future__ import annotations
 
+from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.registry import RETRY_MS, BegunJob, Winner
 from app.load_jobs.state import AbortReason, JobMode, JobState
 from app.produce.enlisting import submit_append

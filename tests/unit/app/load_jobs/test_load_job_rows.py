@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.engine_local.transactions.log.state import ProducerIdentity
 from app.load_jobs.progress import SEQUENCE_COUNT, Attempt, is_row_count, rows_of
 from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode, JobState
@@ -80,7 +80,7 @@ def test_how_often_sequences_went_round_is_known_from_what_was_seen(
         producer_id = await stand.parts.load_jobs.enlist(begun.job.job_id, 0, 0)
         await send(stand, log, producer_id, last_sequence, 1)
         attempt = Attempt(producer_id, 0, 0, rows={log.name: seen})
-        assert rows_of(stand.engine, attempt, log.name) == expected
+        assert await rows_of(stand.engine, attempt, log.name) == expected
 
     on_stand(scenario)
 

@@ -8,8 +8,8 @@ import errno
 
 import pytest
 
+from app.engine.transactions import ProducerIdentity, Transaction, TransactionState
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.engine_local.transactions.log.state import ProducerIdentity, Transaction, TransactionState
 from app.engine_local.transactions.pool import ProducerPool, UntilEnded, Wait
 from app.produce.atomic_produce import AtomicOutcome, produce_atomically
 from app.produce.enlisting import PartitionAppend
