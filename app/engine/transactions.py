@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from app.engine.appending import Enlistment
 from app.engine.partitions import Partition
 from log_model.names import PartitionName
 from log_model.offsets import Offset
 from log_model.producers import SEQUENCE_COUNT
+from rollway.records import BatchHeader
 
 NO_TIME = -1
 NO_PRODUCER_ID = -1
@@ -306,6 +308,27 @@ class Transactions(Protocol):
             InvalidTransactionTimeoutError: ``timeout_ms`` is above the limit of the service.
             ConcurrentTransactionsError: the open transaction was not ended in time; the abort goes on.
             Problem: overloaded.
+            StorageError: it could not be written down.
+        """
+        ...
+
+    async def enlist(
+        self,
+        producer: ProducerIdentity,
+        appends: Mapping[PartitionName, Sequence[BatchHeader]],
+        transactional_id: str | None = None,
+    ) -> Enlistment:
+        """Make these partitions part of the producer's transaction, durably, before anything is appended to them.
+
+        ``appends`` has the headers of the batches that follow. The call costs nothing for partitions that are part of
+        the transaction. A batch that is in its log already, or that cannot follow the batches there, enlists nothing:
+        a late request of a transaction that has ended must not open another. An offline partition is not enlisted.
+
+        Raises:
+            InvalidPidMappingError: the producer belongs to no transactional id, or to another than the given one.
+            ProducerFencedError: a newer instance was initialised, or the transaction timed out.
+            ConcurrentTransactionsError: the last transaction is being ended.
+            Problem: overloaded, too_many_partitions.
             StorageError: it could not be written down.
         """
         ...
