@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.engine.transactions import ProducerIdentity, Transaction, TransactionState
-from app.engine_local.transactions import coordinator as coordinators
+from app.engine_local.transactions import upkeep as upkeeps
 from app.engine_local.transactions.log.state import TransactionTable
 from app.event_loop.piecewise import PIECE_COUNT, pieces, smallest
 from app.load_jobs import progress
@@ -116,11 +116,12 @@ def test_background_jobs_look_at_a_piece_at_a_time(monkeypatch: pytest.MonkeyPat
 
 def test_timeouts_do_not_wait_until_all_old_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each was forgotten with an fsync of its own, and no transaction timed out meanwhile: minutes, for 100,000 ids."""
-    monkeypatch.setattr(coordinators, "EXPIRED_COUNT", 10)
+    monkeypatch.setattr(upkeeps, "EXPIRED_COUNT", 10)
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")
         coordinator = made.engine.transactions
+        upkeep = coordinator._upkeep
         for number in range(35):
             await coordinator.initialise(f"old{number}", 60_000, 1_000)
         made.clock.advance(604_800_000 + SETTLING_MS)
@@ -128,7 +129,7 @@ def test_timeouts_do_not_wait_until_all_old_ids_are_forgotten(monkeypatch: pytes
         await producer.initialise()
         await producer.send(log, b"held back")
         seen: list[int] = []
-        abort = coordinator.abort_timed_out
+        abort = upkeep.abort_timed_out
 
         async def abort_and_look() -> int:
             seen.append(len(coordinator._table))
@@ -136,8 +137,8 @@ def test_timeouts_do_not_wait_until_all_old_ids_are_forgotten(monkeypatch: pytes
                 made.clock.advance(1_001)
             return await abort()
 
-        monkeypatch.setattr(coordinator, "abort_timed_out", abort_and_look)
-        monkeypatch.setattr(coordinator, "expire", lambda expire=coordinator.expire: expire(10))
+        monkeypatch.setattr(upkeep, "abort_timed_out", abort_and_look)
+        monkeypatch.setattr(upkeep, "expire", lambda expire=upkeep.expire: expire(10))
         await coordinator.run_jobs()
         assert seen == [36, 26, 16, 6]
         assert len(coordinator._table) == 1

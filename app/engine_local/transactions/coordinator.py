@@ -8,14 +8,11 @@ finds out again by writing the markers once more.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from app.engine.attempt_names import is_attempt
 from app.engine.partitions import Partition
 from app.engine.transactions import (
-    NO_PRODUCER_ID,
     DescribedTransaction,
     PartitionTransaction,
     ProducerIdentity,
@@ -24,25 +21,27 @@ from app.engine.transactions import (
     TransactionState,
 )
 from app.engine_local.transactions.attempts import LocalAttempts
+from app.engine_local.transactions.endings import Endings, EndsLaterError
 from app.engine_local.transactions.enlister import Enlister
 from app.engine_local.transactions.hanging import HangingTransactions
+from app.engine_local.transactions.initialiser import Initialiser
 from app.engine_local.transactions.last_sequences import last_sequences
 from app.engine_local.transactions.left_open import LeftOpen
-from app.engine_local.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
+from app.engine_local.transactions.limits import TransactionLimits
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import TransactionTable
 from app.engine_local.transactions.log.state_log import StateLog
 from app.engine_local.transactions.logs import Logs, log_behind
-from app.engine_local.transactions.markers import RETRY_MS_MAX, MarkerWriter
-from app.engine_local.transactions.pool import ProducerPool, UntilEnded, Wait, is_pooled
-from app.engine_local.transactions.sessions import Enlistment, Session
+from app.engine_local.transactions.markers import MarkerWriter
+from app.engine_local.transactions.pool import ProducerPool, UntilEnded, is_pooled
+from app.engine_local.transactions.sessions import Enlistment
 from app.engine_local.transactions.turns import Turns
-from app.event_loop.piecewise import pieces, smallest
+from app.engine_local.transactions.upkeep import Upkeep
+from app.event_loop.piecewise import smallest
 from app.problems import kinds
 from app.problems.problem import Problem
 from log_model.errors import (
     ConcurrentTransactionsError,
-    DiskFullError,
     InvalidPidMappingError,
     InvalidTransactionTimeoutError,
     PartitionOfflineError,
@@ -57,14 +56,6 @@ from rollway.records import BatchHeader
 logger = logging.getLogger(__name__)
 
 _WAITS_SHOWN_MAX = 100
-EXPIRED_COUNT = 5_000
-"""Transactional ids that are forgotten before timeouts are looked at again."""
-WRITTEN_COUNT = 64
-"""Transactions that are written again in one turn of the loop."""
-
-
-class EndsLaterError(ShuttingDownError):
-    """The service stops between a decision and its markers."""
 
 
 class TransactionCoordinator:
@@ -84,18 +75,20 @@ class TransactionCoordinator:
         self._tasks = self._turns.tasks
         self._loading: asyncio.Task[None] | None = None
         self._failure: str | None = None
-        self._stopping = False
-        self._left_open = LeftOpen(self, self._turns, logs.now_ms, self._pause)
-        self.pool = ProducerPool(self.initialise, self._is_current, self._wait_of, self._left_open.abort)
+        self._endings = Endings(logs, self._table, self._state_log, self._markers, self._turns)
+        self._upkeep = Upkeep(logs, self._limits, self._table, self._state_log, self._turns, self._endings)
+        self._left_open = LeftOpen(self._table, self._turns, self._endings, logs.now_ms)
+        self.pool = ProducerPool(self.initialise, self._table.is_current, self._endings.wait_of, self._left_open.abort)
         """Producers for requests that are a transaction each."""
-        self._hanging = HangingTransactions(logs, self.start, self._owner_of)
         self.attempts = LocalAttempts(
-            logs, self._limits, self._table, self._state_log, self._markers, self._turns, self._begin_ending
+            logs, self._limits, self._table, self._state_log, self._markers, self._turns, self._endings.begin
         )
-        """Transactions that are ended together by somebody else, and never by their own timeout."""
+        """Transactions that an owner decides together, and that never time out."""
+        self._initialiser = Initialiser(logs, self._limits, self._table, self._state_log, self._endings)
         self._enlister = Enlister(
             logs, self._limits, self._table, self._state_log, self._markers, self.attempts.check_open
         )
+        self._hanging = HangingTransactions(logs, self._table, self.start, self._check_known)
 
     # The life of it
 
@@ -118,25 +111,18 @@ class TransactionCoordinator:
         for transaction in known:
             self._table.restore(transaction)
             if transaction.is_ending:
-                self._begin_ending(transaction.transactional_id)
+                self._endings.begin(transaction.transactional_id)
             elif transaction.is_ongoing and is_pooled(transaction.transactional_id):
                 # The process before was its producer: readers need not wait for its timeout.
                 self._left_open.abort(transaction.transactional_id, transaction.producer)
 
-    async def _pause(self, delay_ms: int) -> bool:
-        """Wait before another try, or until told to hurry; false when the service stops."""
-        if not self._stopping:
-            await self._markers.pause(delay_ms)
-        return not self._stopping
-
     async def close(self) -> None:
         """Take nothing more and finish what runs; what waits for a partition is ended by the next start."""
-        self._stopping = True
-        self._markers.stop()
+        self._endings.stop()
         await self._turns.finished()
 
     async def _check_ready(self) -> None:
-        if self._stopping:
+        if self._endings.is_stopping:
             raise ShuttingDownError("the service is stopping")
         if self._loading is None or not self._loading.done():
             await self.start()
@@ -158,19 +144,6 @@ class TransactionCoordinator:
         """What is known of an id."""
         return self._table.find(transactional_id)
 
-    def _is_current(self, transactional_id: str, producer: ProducerIdentity) -> bool:
-        transaction = self._table.find(transactional_id)
-        return transaction is not None and transaction.producer == producer
-
-    def _wait_of(self, transactional_id: str) -> Wait:
-        transaction = self._table.find(transactional_id)
-        if transaction is None or not transaction.is_ending:
-            return Wait.NONE
-        session = self._sessions.get(transactional_id)
-        if session is not None and session.space_wanted is not None:
-            return Wait.SPACE
-        return Wait.SPACE if any(map(self._markers.waits_for_space, transaction.partitions)) else Wait.MARKERS
-
     def name_of(self, producer_id: int) -> str | None:
         """The transactional id that has this producer id now.
 
@@ -185,15 +158,12 @@ class TransactionCoordinator:
         """The largest producer id that a transactional id has, or goes on with; -1 for none."""
         return max((max(each.producer_id, each.next_producer_id) for each in self._table), default=-1)
 
-    def waits_of(self, transactional_id: str) -> Mapping[PartitionName, str]:
-        """The partitions whose marker an ending transaction waits for, and why."""
-        session = self._sessions.get(transactional_id)
-        return {} if session is None else dict(session.waits)
-
     async def describe(self, transactional_id: str) -> DescribedTransaction | None:
         """Return the transaction of this id; ``None`` if the id is not known."""
         transaction = self._table.find(transactional_id)
-        return None if transaction is None else DescribedTransaction(transaction, self.waits_of(transactional_id))
+        return (
+            None if transaction is None else DescribedTransaction(transaction, self._endings.waits_of(transactional_id))
+        )
 
     async def last_sequences(self, partition: PartitionName, producer_ids: Collection[int]) -> Mapping[int, int]:
         """Return the sequence of the last record of each of these producers in a partition; see ``Transactions``."""
@@ -211,13 +181,6 @@ class TransactionCoordinator:
     ) -> Offset:
         """End a transaction that no transactional id has; see ``Transactions``."""
         return await self._hanging.abort(log_behind(partition), producer_id, first_offset, producer_epoch)
-
-    def _owner_of(self, producer_id: int, partition: PartitionName) -> str | None:
-        name = self.name_of(producer_id)
-        transaction = None if name is None else self._table.find(name)
-        if transaction is None or not transaction.is_open or partition not in transaction.partitions:
-            return None
-        return name
 
     async def page(
         self,
@@ -284,7 +247,8 @@ class TransactionCoordinator:
             async with asyncio.timeout(wait_ms / 1000):
                 while True:
                     given = await self._turns.in_turn(
-                        transactional_id, lambda session: self._initialise(session, transactional_id, timeout_ms)
+                        transactional_id,
+                        lambda session: self._initialiser.initialise(session, transactional_id, timeout_ms),
                     )
                     if isinstance(given, ProducerIdentity):
                         return given
@@ -293,33 +257,6 @@ class TransactionCoordinator:
             raise ConcurrentTransactionsError(
                 f"the last transaction of {transactional_id!r} was not ended within {wait_ms} ms; that goes on"
             ) from None
-
-    async def _initialise(
-        self, session: Session, transactional_id: str, timeout_ms: int
-    ) -> ProducerIdentity | asyncio.Future[Transaction]:
-        existing = self._table.find(transactional_id)
-        if existing is None and len(self._table) >= self._limits.id_count_max:
-            raise Problem(
-                kinds.OVERLOADED,
-                f"there are {len(self._table)} transactional ids; idle ones are forgotten in time",
-                retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
-            )
-        if existing is not None and existing.is_ongoing:
-            return await self.decide(session, state.fence(existing, self._logs.now_ms()))
-        if existing is not None and existing.is_ending:
-            assert session.ended is not None
-            if session.space_wanted is not None:
-                raise DiskFullError(session.space_wanted)
-            if session.ended.done():
-                raise ConcurrentTransactionsError(f"the end of the last transaction of {transactional_id!r} waits")
-            return session.ended
-        fresh_id = -1
-        if existing is None or state.needs_producer_id(existing):
-            fresh_id = await self._logs.allocate_producer_id()
-        given = state.initialise(existing, transactional_id, timeout_ms, self._logs.now_ms(), lambda: fresh_id)
-        await self._state_log.write(given)
-        self._table.put(given)
-        return ProducerIdentity(given.producer_id, given.producer_epoch)
 
     # Enlisting
 
@@ -383,12 +320,13 @@ class TransactionCoordinator:
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 ended = await self._turns.in_turn(
-                    transactional_id, lambda session: self._end(session, transactional_id, producer, commit=commit)
+                    transactional_id,
+                    lambda session: self._endings.end(session, transactional_id, producer, commit=commit),
                 )
                 # Never what the table says now: that may be a newer instance, and its epoch would let this one back in.
                 return ended if isinstance(ended, Transaction) else await asyncio.shield(ended)
         except TimeoutError:
-            raise self._too_late(transactional_id, wait_ms) from None
+            raise _too_late(self._endings.waits_of(transactional_id), wait_ms) from None
         except EndsLaterError:
             detail = "the transaction is decided; the next start of the service ends it"
             raise Problem(kinds.SHUTTING_DOWN_UNFINISHED, detail) from None
@@ -402,155 +340,10 @@ class TransactionCoordinator:
         """
         await self._check_ready()
         await self._turns.in_turn(
-            transactional_id, lambda session: self._end(session, transactional_id, producer, commit=False)
+            transactional_id, lambda session: self._endings.end(session, transactional_id, producer, commit=False)
         )
-
-    def _too_late(self, transactional_id: str, wait_ms: int) -> Problem:
-        waits = self.waits_of(transactional_id)
-        return Problem(
-            kinds.REQUEST_TIMED_OUT,
-            f"the transaction was not ended within {wait_ms} ms; that goes on, and the same request tells how it ended",
-            waits_for=[
-                {"topic": name.topic, "partition": name.partition, "reason": waits[name]}
-                for name in sorted(waits)[:_WAITS_SHOWN_MAX]
-            ],
-        )
-
-    async def _end(
-        self, session: Session, name: str, producer: ProducerIdentity, *, commit: bool
-    ) -> Transaction | asyncio.Future[Transaction]:
-        transaction = self._table.find(name)
-        if transaction is None:
-            raise InvalidPidMappingError(f"there is no transactional id {name!r}")
-        fresh_id = await self._logs.allocate_producer_id() if state.needs_producer_id(transaction) else NO_PRODUCER_ID
-        decided = state.end(transaction, producer, commit=commit, now_ms=self._logs.now_ms(), allocate=lambda: fresh_id)
-        if decided is not transaction and decided.is_ending:
-            return await self.decide(session, decided)
-        if decided is not transaction:
-            await self._state_log.write(decided)
-            self._table.put(decided)
-        if not decided.is_ending:
-            return decided
-        assert session.ended is not None
-        return session.ended
-
-    async def decide(self, session: Session, decided: Transaction) -> asyncio.Future[Transaction]:
-        """Make a decision durable and begin to carry it out; done when readers see it. Holds the session's lock."""
-        session.closing = True
-        try:
-            await session.drained()
-            if decided.commits:
-                await self._markers.make_records_durable(decided)
-            await self._state_log.write(decided)
-            self._table.put(decided)
-        finally:
-            session.closing = False
-        return self._begin_ending(decided.transactional_id)
-
-    def _begin_ending(self, name: str) -> asyncio.Future[Transaction]:
-        session = self._turns.enter(name)
-        session.ended = asyncio.get_running_loop().create_future()
-        self._turns.spawn(self._finish(name, session, session.ended), f"ending a transaction of {name!r}")
-        return session.ended
-
-    async def _finish(self, name: str, session: Session, ended: asyncio.Future[Transaction]) -> None:
-        """Write the markers, then that they are written. The answer does not wait for a second try of the latter."""
-        ending = self._table.find(name)
-        assert ending is not None
-        try:
-            if not await self._markers.write(ending, self._state_log.coordinator_epoch, session.waits):
-                return
-            complete = state.complete(ending, self._logs.now_ms())
-            while not self._stopping:
-                try:
-                    async with session.lock:
-                        await self._state_log.note(complete)
-                        self._table.put(complete)
-                        session.ended = None
-                    break
-                except (StorageError, Problem) as error:
-                    logger.warning("the end of a transaction of %r is not written down yet: %s", name, error)
-                    session.space_wanted = str(error) if isinstance(error, DiskFullError) else None
-                    _set_done(ended, complete)
-                await self._markers.pause(RETRY_MS_MAX)
-            _set_done(ended, complete)
-        finally:
-            session.space_wanted = None
-            if not ended.done():
-                ended.set_exception(EndsLaterError("the service is stopping"))
-                # Nobody may be waiting for it.
-                ended.exception()
-            self._turns.leave(name, session)
 
     # Background
-
-    async def abort_timed_out(self) -> int:
-        """Abort every transaction that is older than its timeout, and fence its producer; how many those were."""
-        count = 0
-        failure: StorageError | Problem | None = None
-        async for piece in pieces(self._table):
-            for transaction in filter(self._table.is_timed_out, piece):
-                name = transaction.transactional_id
-                if is_attempt(name):
-                    continue
-                try:
-                    count += await self._turns.in_turn(name, functools.partial(self._abort_timed_out, name))
-                except (StorageError, Problem) as error:
-                    # One that cannot be aborted now keeps no other open.
-                    failure = error
-        if failure is not None:
-            raise failure
-        return count
-
-    async def _abort_timed_out(self, name: str, session: Session) -> bool:
-        transaction = self._table.find(name)
-        if transaction is None or not self._table.is_timed_out(transaction):
-            return False
-        logger.warning("the transaction of %r is aborted: it is older than %d ms", name, transaction.timeout_ms)
-        await self.decide(session, state.fence(transaction, self._logs.now_ms()))
-        return True
-
-    async def expire(self, count_max: int = EXPIRED_COUNT) -> int:
-        """Forget transactional ids that were idle for too long; how many those were, ``count_max`` at the most."""
-        count = 0
-        async for piece in pieces(self._table):
-            for transaction in piece:
-                name = transaction.transactional_id
-                if count == count_max:
-                    return count
-                if self._table.is_expired(transaction, self._limits.expiration_ms) and not is_attempt(name):
-                    count += await self._turns.in_turn(name, functools.partial(self._expire, name))
-        return count
-
-    async def _expire(self, name: str, _: Session) -> bool:
-        transaction = self._table.find(name)
-        if transaction is None or not self._table.is_expired(transaction, self._limits.expiration_ms):
-            return False
-        await self._state_log.note_forgotten([name])
-        self._table.remove(name)
-        return True
-
-    async def shorten_log(self) -> bool:
-        """Write what counts again and forget the rest of the log, when most of it is old news."""
-        if not self._state_log.is_long(len(self._table)):
-            return False
-        await self._state_log.shorten(self._live())
-        return True
-
-    async def _live(self) -> AsyncGenerator[Sequence[Transaction], None]:
-        # Sessions too: an id that is being written down for the first time is not in the table yet.
-        names = dict.fromkeys((*(each.transactional_id for each in self._table), *self._sessions))
-        for count, name in enumerate(names, start=1):
-            session = self._turns.enter(name)
-            try:
-                async with session.lock:
-                    current = self._table.find(name)
-                    if current is not None:
-                        yield [current]
-            finally:
-                self._turns.leave(name, session)
-            if count % WRITTEN_COUNT == 0:
-                await asyncio.sleep(0)
 
     def hurry(self) -> None:
         """Try again now where markers wait for a partition."""
@@ -558,18 +351,20 @@ class TransactionCoordinator:
 
     async def run_jobs(self) -> None:
         """What must be done from time to time: timeouts, expiry, a shorter log."""
-        if self._loading is None or not self._loading.done() or self._failure is not None or self._stopping:
+        if self._loading is None or not self._loading.done() or self._failure is not None or self._endings.is_stopping:
             return
-        await self.abort_timed_out()
-        while await self.expire() == EXPIRED_COUNT:
-            # All ids may expire at the same time. Readers must not wait until all of them are forgotten.
-            await self.abort_timed_out()
-        await self.shorten_log()
+        await self._upkeep.run()
 
 
-def _set_done(future: asyncio.Future[Transaction], complete: Transaction) -> None:
-    if not future.done():
-        future.set_result(complete)
+def _too_late(waits: Mapping[PartitionName, str], wait_ms: int) -> Problem:
+    return Problem(
+        kinds.REQUEST_TIMED_OUT,
+        f"the transaction was not ended within {wait_ms} ms; that goes on, and the same request tells how it ended",
+        waits_for=[
+            {"topic": name.topic, "partition": name.partition, "reason": waits[name]}
+            for name in sorted(waits)[:_WAITS_SHOWN_MAX]
+        ],
+    )
 
 
 _: type[Transactions] = TransactionCoordinator

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from app.engine.transactions import PartitionTransaction
+from app.engine_local.transactions.log.state import TransactionTable
 from app.engine_local.transactions.logs import Logs
 from app.engine_local.transactions.markers import MARKER_BYTES
 from app.problems import kinds
@@ -25,17 +26,15 @@ class HangingTransactions:
     def __init__(
         self,
         logs: Logs,
+        table: TransactionTable,
         start: Callable[[], Awaitable[None]],
-        owner_of: Callable[[int, PartitionName], str | None],
+        check_known: Callable[[], None],
     ) -> None:
-        """``start`` returns once the coordinator has read its log.
-
-        ``owner_of`` returns the transactional id whose open transaction a producer has in a partition; it raises
-        PartitionOfflineError if that log could not be read.
-        """
+        """``start`` returns once the coordinator has read its log; ``check_known`` raises if that failed."""
         self._logs = logs
+        self._table = table
         self._start = start
-        self._owner_of = owner_of
+        self._check_known = check_known
 
     async def open_in(self, log: PartitionLog) -> list[PartitionTransaction]:
         """Return the transactions that are open in this partition; see ``Transactions.open_in``."""
@@ -78,3 +77,16 @@ class HangingTransactions:
         request = AppendRequest.marker(marker)
         writer = self._logs.writer_of(log)
         return (await writer.append(request, size_bytes=MARKER_BYTES, wants_fsync=True).fsynced).base_offset
+
+    def _owner_of(self, producer_id: int, partition: PartitionName) -> str | None:
+        """Return the transactional id whose open transaction the producer has in this partition.
+
+        Raises:
+            PartitionOfflineError: the log of the coordinator could not be read.
+        """
+        self._check_known()
+        name = self._table.find_name(producer_id)
+        transaction = None if name is None else self._table.find(name)
+        if transaction is None or not transaction.is_open or partition not in transaction.partitions:
+            return None
+        return name

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Callable
 
 from app.engine.transactions import ProducerIdentity, Transaction
-from app.engine_local.transactions.log.state import fence
+from app.engine_local.transactions.endings import Endings
+from app.engine_local.transactions.log.state import TransactionTable, fence
 from app.engine_local.transactions.markers import RETRY_MS_MAX, RETRY_MS_MIN
 from app.engine_local.transactions.sessions import Session
 from app.engine_local.transactions.turns import Turns
@@ -22,33 +22,14 @@ from log_model.errors import ShuttingDownError, StorageError, let_go_of_frames
 logger = logging.getLogger(__name__)
 
 
-class Coordinating(Protocol):
-    """What is needed of the coordinator."""
-
-    def find(self, transactional_id: str, /) -> Transaction | None:
-        """Return what is known of an id."""
-        ...
-
-    async def decide(self, session: Session, decided: Transaction, /) -> object:
-        """Make a decision durable, and begin to carry it out."""
-        ...
-
-
 class LeftOpen:
     """Aborts what producers of the service's own have left open. Thread: the event loop."""
 
-    def __init__(
-        self,
-        coordinator: Coordinating,
-        turns: Turns,
-        now_ms: Callable[[], int],
-        pause: Callable[[int], Awaitable[bool]],
-    ) -> None:
-        """``pause`` waits this many milliseconds; false when the service stops and nothing is to be tried again."""
-        self._coordinator = coordinator
+    def __init__(self, table: TransactionTable, turns: Turns, endings: Endings, now_ms: Callable[[], int]) -> None:
+        self._table = table
         self._turns = turns
+        self._endings = endings
         self._now_ms = now_ms
-        self._pause = pause
 
     def abort(self, name: str, producer: ProducerIdentity) -> None:
         """Abort the transaction of this producer in the background, if it has one: its producer does not go on.
@@ -65,7 +46,7 @@ class LeftOpen:
             # In its turn: a transition of the request may have been under way, and it is looked at behind that.
             left = self._find(name, producer)
             if left is not None:
-                await self._coordinator.decide(session, fence(left, self._now_ms()))
+                await self._endings.decide(session, fence(left, self._now_ms()))
 
         while True:
             try:
@@ -84,11 +65,11 @@ class LeftOpen:
             now = asyncio.get_running_loop().time()
             if left is not None and deadline is None:
                 deadline = now + left.timeout_ms / 1000
-            if left is None or now >= (deadline or 0.0) or not await self._pause(delay_ms):
+            if left is None or now >= (deadline or 0.0) or not await self._endings.pause(delay_ms):
                 return
             delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
 
     def _find(self, name: str, producer: ProducerIdentity) -> Transaction | None:
-        transaction = self._coordinator.find(name)
+        transaction = self._table.find(name)
         is_left = transaction is not None and transaction.is_ongoing and transaction.producer == producer
         return transaction if is_left else None

@@ -233,6 +233,11 @@ class TransactionTable:
         """The transactional id that has this producer id now."""
         return self._names.get(producer_id)
 
+    def is_current(self, transactional_id: str, producer: ProducerIdentity) -> bool:
+        """Return whether the id is known and belongs to this instance of its producer."""
+        transaction = self._by_name.get(transactional_id)
+        return transaction is not None and transaction.producer == producer
+
     def put(self, transaction: Transaction) -> None:
         """Take note of a transition, or of a new id."""
         before = self._keep(transaction)

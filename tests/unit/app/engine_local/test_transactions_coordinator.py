@@ -248,7 +248,7 @@ def test_a_partition_without_room_keeps_the_commit_waiting_and_is_shown():
             await producer.end(commit=True, wait_ms=200)
         assert (caught.value.code, caught.value.applied) == ("request_timed_out", "unknown")
         assert {wait["partition"] for wait in caught.value.extra["waits_for"]} == {0, 1}
-        assert all("space" in reason for reason in made.engine.transactions.waits_of("t").values())
+        assert all("space" in reason for reason in (await made.engine.transactions.describe("t")).waits.values())
         with pytest.raises(ProducerFencedError):
             await producer.send(logs[0], b"b")
         following = producer.identity._replace(producer_epoch=producer.identity.producer_epoch + 1)
@@ -259,7 +259,7 @@ def test_a_partition_without_room_keeps_the_commit_waiting_and_is_shown():
         made.disk.fault = None
         made.engine.transactions.hurry()
         assert await producer.end(commit=True) == "COMPLETE_COMMIT"
-        assert made.engine.transactions.waits_of("t") == {}
+        assert (await made.engine.transactions.describe("t")).waits == {}
         assert visible(logs) == [[b"a"], [b"a"]]
 
     on_stand(scenario)
@@ -451,7 +451,7 @@ def test_a_transaction_with_an_offline_partition_can_only_be_aborted():
         with pytest.raises(Problem) as late:
             await producer.end(commit=False, wait_ms=100)
         assert late.value.code == "request_timed_out"
-        assert list(made.engine.transactions.waits_of("t")) == [logs[0].name]
+        assert list((await made.engine.transactions.describe("t")).waits) == [logs[0].name]
         assert visible(logs)[1] == []
         assert logs[1].snapshot.last_stable_offset == logs[1].snapshot.log_end_offset
 
