@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 
 from app.engine.state import Change, StateLog
+from app.engine_local.logs import Logs
 from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.transactions.logs import Logs
 from log_model.batches.batch_validation import validate_batches
 from log_model.errors import CorruptionError, PartitionOfflineError, UnknownTopicOrPartitionError
 from log_model.reads import Isolation

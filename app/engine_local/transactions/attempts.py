@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 
 from app.engine.attempt_names import is_attempt
 from app.engine.transactions import Attempts, Transaction
+from app.engine_local.logs import Logs
 from app.engine_local.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import TransactionTable
 from app.engine_local.transactions.log.state_log import StateLog
-from app.engine_local.transactions.logs import Logs
 from app.engine_local.transactions.markers import MarkerWriter
 from app.engine_local.transactions.sessions import Session
 from app.engine_local.transactions.turns import Turns

@@ -20,18 +20,18 @@ from app.engine.transactions import (
     Transactions,
     TransactionState,
 )
+from app.engine_local.logs import Logs, log_behind
+from app.engine_local.partitions.last_sequences import last_sequences
 from app.engine_local.transactions.attempts import LocalAttempts
 from app.engine_local.transactions.endings import Endings, EndsLaterError
 from app.engine_local.transactions.enlister import Enlister
 from app.engine_local.transactions.hanging import HangingTransactions
 from app.engine_local.transactions.initialiser import Initialiser
-from app.engine_local.transactions.last_sequences import last_sequences
 from app.engine_local.transactions.left_open import LeftOpen
 from app.engine_local.transactions.limits import TransactionLimits
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import TransactionTable
 from app.engine_local.transactions.log.state_log import StateLog
-from app.engine_local.transactions.logs import Logs, log_behind
 from app.engine_local.transactions.markers import MarkerWriter
 from app.engine_local.transactions.pool import ProducerPool, UntilEnded, is_pooled
 from app.engine_local.transactions.sessions import Enlistment

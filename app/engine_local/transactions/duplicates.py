@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.engine_local.transactions.logs import Logs
+from app.engine_local.logs import Logs
 from log_model.errors import OutOfOrderSequenceError
 from log_model.offsets import NO_TIMESTAMP, Offset
 from log_model.producers import ProducerBatch, add_sequence

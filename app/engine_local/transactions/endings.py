@@ -7,10 +7,10 @@ import logging
 from collections.abc import Mapping
 
 from app.engine.transactions import NO_PRODUCER_ID, ProducerIdentity, Transaction
+from app.engine_local.logs import Logs
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import TransactionTable
 from app.engine_local.transactions.log.state_log import StateLog
-from app.engine_local.transactions.logs import Logs
 from app.engine_local.transactions.markers import RETRY_MS_MAX, MarkerWriter
 from app.engine_local.transactions.pool import Wait
 from app.engine_local.transactions.sessions import Session

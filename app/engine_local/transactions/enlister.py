@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from app.engine.transactions import ProducerIdentity
+from app.engine_local.logs import Logs
 from app.engine_local.transactions.duplicates import find_duplicates
 from app.engine_local.transactions.limits import TransactionLimits
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import TransactionTable
 from app.engine_local.transactions.log.state_log import StateLog
-from app.engine_local.transactions.logs import Logs
 from app.engine_local.transactions.markers import MarkerWriter
 from app.engine_local.transactions.sessions import Enlistment, Session
 from app.problems import kinds

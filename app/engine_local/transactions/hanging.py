@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from app.engine.transactions import PartitionTransaction
+from app.engine_local.logs import Logs
 from app.engine_local.transactions.log.state import TransactionTable
-from app.engine_local.transactions.logs import Logs
 from app.engine_local.transactions.markers import MARKER_BYTES
 from app.problems import kinds
 from app.problems.problem import Problem

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from app.engine.transactions import NO_PRODUCER_ID, ProducerIdentity, Transaction
+from app.engine_local.logs import Logs
 from app.engine_local.transactions.endings import Endings
 from app.engine_local.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import TransactionTable
 from app.engine_local.transactions.log.state_log import StateLog
-from app.engine_local.transactions.logs import Logs
 from app.engine_local.transactions.sessions import Session
 from app.problems import kinds
 from app.problems.problem import Problem

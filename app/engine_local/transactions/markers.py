@@ -7,7 +7,7 @@ import logging
 from collections.abc import MutableMapping
 
 from app.engine.transactions import Transaction
-from app.engine_local.transactions.logs import Logs
+from app.engine_local.logs import Logs
 from app.event_loop.piecewise import BEGUN_COUNT, all_in_turns
 from app.event_loop.turns import Turns
 from app.problems.problem import Problem

@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator, Sequence
 
 from app.engine.attempt_names import is_attempt
 from app.engine.transactions import Transaction
+from app.engine_local.logs import Logs
 from app.engine_local.transactions.endings import Endings
 from app.engine_local.transactions.limits import TransactionLimits
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import TransactionTable
 from app.engine_local.transactions.log.state_log import StateLog
-from app.engine_local.transactions.logs import Logs
 from app.engine_local.transactions.sessions import Session
 from app.engine_local.transactions.turns import Turns
 from app.event_loop.piecewise import pieces

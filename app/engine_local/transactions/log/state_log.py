@@ -11,8 +11,8 @@ from contextlib import aclosing
 from app.engine.state import Change
 from app.engine.transactions import Transaction
 from app.engine_local.keyed_log import KeyedLog
+from app.engine_local.logs import Logs
 from app.engine_local.transactions.log.records import decode_key, decode_value, encode_key, encode_value
-from app.engine_local.transactions.logs import Logs
 
 TOPIC = "__transaction_state"
 SHORTEN_ABOVE_COUNT = 10_000
