@@ -1,5 +1,7 @@
 """Load jobs: many writers, some of them tried again, and one decision whose records count.
 
-``state`` says what may happen, ``records`` how it is written down, ``registry`` does it on the event loop, and
-``progress`` counts what has arrived. The transactions below are ``app.engine.transactions.Attempts``.
+``state`` says what may happen, and ``records`` how it is written down; ``store`` holds both. ``registry`` is the door
+for requests: ``enlisting`` gives producer ids to attempts, ``decisions`` begins, commits and aborts jobs, and
+``endings`` carries decisions out. ``progress`` counts what has arrived. The transactions are
+``app.engine.transactions.Attempts``.
 """

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from app.engine.engine import Engine
 from app.engine.partitions import Partition
 from app.event_loop.piecewise import pieces
-from app.load_jobs.state import Loaded
+from app.load_jobs.state import JobMode, Loaded, LoadJob
 from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import UnknownTopicOrPartitionError
 from log_model.names import PartitionName
@@ -93,18 +93,18 @@ class Progress(NamedTuple):
     rows: Mapping[int, int]
 
 
-async def progress_of(engine: Engine, attempts: Iterable[Attempt], topics: Iterable[str] | None = None) -> Progress:
-    """Return what these attempts have written by now.
+async def progress_of(engine: Engine, job: LoadJob, attempts: Iterable[Attempt]) -> Progress:
+    """Return what these attempts of a job have written by now.
 
-    The engine knows the partitions of attempts with a transaction. Idempotent attempts may have written to any
-    partition of ``topics``, which are given for them.
+    The engine knows the partitions of each transaction. Attempts of an idempotent job have none: they may have written
+    to any partition of the job's topics.
 
     Other tasks run meanwhile: of twenty thousand attempts each may have written to a thousand partitions.
     """
     known = {attempt.producer_id: attempt for attempt in attempts}
     writers: dict[PartitionName, dict[int, Attempt]] = {}
-    if topics is not None:
-        writers = dict.fromkeys(itertools.chain.from_iterable(_partitions(engine, topic) for topic in topics), known)
+    if job.mode is JobMode.IDEMPOTENT:
+        writers = dict.fromkeys(itertools.chain.from_iterable(_partitions(engine, each) for each in job.topics), known)
     else:
         partitions_of = await engine.transactions.attempts.partitions_of([each.name for each in known.values()])
         async for piece in pieces(known.values(), _ATTEMPTS_AT_A_TIME):

@@ -7,25 +7,23 @@ application runs one after the other; the log is written by one at a time.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
 
-from app.engine.attempt_names import AttemptName, parse_attempt
+from app.engine.attempt_names import parse_attempt
 from app.engine.engine import Engine
 from app.event_loop.piecewise import smallest
-from app.load_jobs import refusals, state
-from app.load_jobs.progress import Attempt, Progress, WatchedAppend, is_row_count, progress_of
+from app.load_jobs import refusals
+from app.load_jobs.decisions import BegunJob, Decisions, Winner
+from app.load_jobs.endings import JobEndings
+from app.load_jobs.enlisting import Enlisting
+from app.load_jobs.progress import Attempt, WatchedAppend, progress_of
 from app.load_jobs.state import AbortReason, JobMode, Loaded, LoadJob, newest_first
-from app.load_jobs.store import Activity, JobLimits, JobStore
-from app.problems.problem import Problem
+from app.load_jobs.store import JobLimits, JobStore
 from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import (
     ConcurrentTransactionsError,
-    PartitionFailedError,
     PartitionOfflineError,
     ProducerFencedError,
     ShuttingDownError,
@@ -33,22 +31,6 @@ from log_model.errors import (
 )
 
 logger = logging.getLogger(__name__)
-
-RETRY_MS = 1_000
-
-
-class Winner(NamedTuple):
-    """A producer whose records count, and how many those must be; ``None``: not checked."""
-
-    producer_id: int
-    rows: int | None = None
-
-
-class BegunJob(NamedTuple):
-    """The job to write in, or the one that has written already; ``is_new`` if it did not exist before."""
-
-    job: LoadJob
-    is_new: bool
 
 
 class LoadJobs:
@@ -62,8 +44,9 @@ class LoadJobs:
         self._limits = limits or JobLimits()
         self._transactions = engine.transactions
         self._store = JobStore(engine, self._limits)
-        self._hurry = asyncio.Event()
-        self._stopping = False
+        self._endings = JobEndings(engine, self._store)
+        self._enlisting = Enlisting(engine, self._store)
+        self._decisions = Decisions(engine, self._store, self._endings)
         self._failure: str | None = None
         self._loading: asyncio.Task[None] | None = None
         self._loaded = False
@@ -109,9 +92,9 @@ class LoadJobs:
                 for task, producer_id in self._store.table.tasks.get(job.job_id, {}).items():
                     self._store.note_attempt(activity, Attempt(producer_id, task, 0))
             if job.is_ending:
-                self._begin_ending(job)
+                self._endings.begin(job)
         for job_id, names in left_over.items():
-            self._store.spawn(self._clear(job_id, names), f"clearing up behind job {job_id}")
+            self._store.spawn(self._endings.clear(job_id, names), f"clearing up behind job {job_id}")
 
     async def close(self) -> None:
         """Finish what runs; call ``stop`` first, and then end what it waits for."""
@@ -120,13 +103,7 @@ class LoadJobs:
 
     def stop(self) -> None:
         """Take nothing more, and give up what waits; the next start goes on with it."""
-        self._stopping = True
-        self.hurry()
-
-    def hurry(self) -> None:
-        """Try again now what waits for its next attempt."""
-        self._hurry.set()
-        self._hurry = asyncio.Event()
+        self._endings.stop()
 
     @property
     def is_busy(self) -> bool:
@@ -134,7 +111,7 @@ class LoadJobs:
         return bool(self._store.tasks)
 
     async def _check_ready(self) -> None:
-        if self._stopping:
+        if self._endings.is_stopping:
             raise ShuttingDownError("the service is stopping")
         await self.start()
         self._check_known()
@@ -154,10 +131,7 @@ class LoadJobs:
             PartitionOfflineError: nobody can tell.
         """
         self._check_known()
-        job = self._store.table.find(job_id)
-        if job is None:
-            raise refusals.not_found(job_id)
-        return job
+        return self._store.find(job_id)
 
     async def page(
         self, is_shown: Callable[[LoadJob], bool], after: tuple[int, str] | None, limit: int
@@ -193,19 +167,15 @@ class LoadJobs:
 
     def task_count(self, job: LoadJob) -> int:
         """Tasks that have enlisted."""
-        activity = self._store.active.get(job.job_id)
-        return job.task_count if activity is None or not job.is_open else activity.task_count
+        return self._store.task_count(job)
 
     async def loaded(self, job: LoadJob) -> tuple[Sequence[Loaded], int, int]:
         """What the job has written, by partition, and its rows and bytes in all: of every attempt while it is open."""
         activity = self._store.active.get(job.job_id)
         if not job.is_open or activity is None:
             return job.loaded, job.rows, job.size_bytes
-        loaded, _ = await self._progress_of(job, activity.attempts.values())
+        loaded, _ = await progress_of(self._engine, job, activity.attempts.values())
         return loaded, sum(each.rows for each in loaded), sum(each.size_bytes for each in loaded)
-
-    async def _progress_of(self, job: LoadJob, attempts: Iterable[Attempt]) -> Progress:
-        return await progress_of(self._engine, attempts, job.topics if job.mode is JobMode.IDEMPOTENT else None)
 
     # Records on their way
 
@@ -276,34 +246,9 @@ class LoadJobs:
             driver_id=driver_id,
             once=once,
         )
-        begun, fenced = await self._store.in_turn(application_id, functools.partial(self._begin, made, join))
-        await self._wait([*fenced, begun.job.job_id] if begun.job.is_ending else fenced, wait_ms)
+        begun, fenced = await self._decisions.begin(made, join=join)
+        await self._endings.wait([*fenced, begun.job.job_id] if begun.job.is_ending else fenced, wait_ms)
         return BegunJob(self._store.table.find(begun.job.job_id) or begun.job, begun.is_new)
-
-    async def _begin(self, made: LoadJob, join: bool) -> tuple[BegunJob, list[str]]:
-        others = self._store.table.of_application(made.application_id)
-        for job in others:
-            if state.is_begun(job, made, join=join):
-                refusals.check_topics(job, made.topics)
-                return BegunJob(await self._handed_over(job, made.driver_id), False), []
-        forgotten = self._store.table.forgotten.get(made.application_id)
-        if forgotten is not None and made.version <= forgotten.version:
-            raise refusals.version_forgotten(made.application_id, made.version, forgotten.version)
-        if len(self._store.active) >= self._limits.count_max:
-            raise refusals.overloaded(f"there are {len(self._store.active)} load jobs open")
-        doomed = [job for job in others if job.is_open]
-        with self._store.room_for_lists(made):
-            await self._abort_all(doomed, AbortReason.FENCED, made)
-        self._store.activity_of(made)
-        return BegunJob(made, True), [job.job_id for job in doomed]
-
-    async def _handed_over(self, job: LoadJob, driver_id: str | None) -> LoadJob:
-        """The job, in the hands of another driver if it is open and there is one: the one before is dead."""
-        if driver_id in (None, job.driver_id) or not job.is_open:
-            return job
-        handed_over = replace(job, driver_id=driver_id)
-        await self._store.write_jobs([handed_over])
-        return handed_over
 
     # Enlist
 
@@ -315,46 +260,7 @@ class LoadJobs:
             StorageError: it could not be written down.
         """
         await self._check_ready()
-        job, activity = self._open(job_id)
-        if len(activity.attempts) >= self._limits.attempt_count_max:
-            raise refusals.overloaded(f"load job {job_id} has {len(activity.attempts)} attempts")
-        activity.touched_ms = self._engine.protected_clock.elapsed_ms()
-        if job.mode is JobMode.IDEMPOTENT:
-            return await self._store.in_turn(job.application_id, functools.partial(self._enlist_task, job_id, task))
-        return await self._store.apart(self._enlist(job, task, attempt), f"enlisting in job {job_id}")
-
-    async def _enlist(self, job: LoadJob, task: int, attempt: int) -> int:
-        def name_of(producer_id: int) -> str:
-            return str(AttemptName(job.job_id, task, attempt, producer_id, job.application_id))
-
-        made = await self._transactions.attempts.create(name_of)
-        try:
-            _, activity = self._open(job.job_id)
-        except (Problem, StorageError):
-            # Decided meanwhile: nobody knew of this one, and the guard keeps it from writing.
-            await self._transactions.attempts.forget([made.transactional_id])
-            raise
-        self._store.note_attempt(activity, Attempt(made.producer_id, task, attempt, made.transactional_id))
-        return made.producer_id
-
-    async def _enlist_task(self, job_id: str, task: int) -> int:
-        job, activity = self._open(job_id)
-        known = self._store.table.tasks.get(job.job_id, {}).get(task)
-        if known is not None:
-            return known
-        producer_id = (await self._transactions.allocate()).producer_id
-        await self._store.write_task(job_id, task, producer_id)
-        self._store.note_attempt(activity, Attempt(producer_id, task, 0))
-        return producer_id
-
-    def _open(self, job_id: str) -> tuple[LoadJob, Activity]:
-        job = self.find(job_id)
-        activity = self._store.active.get(job_id)
-        if not job.is_open or activity is None:
-            raise refusals.invalid_state(job)
-        if activity.is_deciding:
-            raise ConcurrentTransactionsError(f"load job {job_id} is being decided")
-        return job, activity
+        return await self._enlisting.enlist(job_id, task, attempt)
 
     # Decide
 
@@ -369,42 +275,8 @@ class LoadJobs:
             StorageError: a partition of a winner is offline, or it could not be written down.
         """
         await self._check_ready()
-        job = self.find(job_id)
-        await self._store.in_turn(job.application_id, functools.partial(self._commit, job_id, winners))
-        return await self._ended(job_id, wait_ms)
-
-    async def _commit(self, job_id: str, winners: Sequence[Winner]) -> None:
-        job = self.find(job_id)
-        if job.commits and set(job.winners) == {winner.producer_id for winner in winners}:
-            return
-        activity = self._store.active.get(job_id)
-        if not job.is_open or activity is None:
-            raise refusals.invalid_state(job)
-        chosen = [_attempt_of(activity.attempts, place, winner) for place, winner in enumerate(winners)]
-        refusals.check_one_of_each_task(chosen)
-
-        async def decision() -> None:
-            loaded, rows = await self._progress_of(job, chosen)
-            for producer_id, expected in winners:
-                there = rows.get(producer_id, 0)
-                if expected is not None and not is_row_count(there, expected):
-                    raise refusals.incomplete(job_id, producer_id, expected, there)
-            ids = [attempt.producer_id for attempt in chosen]
-            decided = state.commit(job, ids, loaded, activity.task_count, self._engine.now_ms())
-            try:
-                await self._store.write_jobs([decided])
-            except PartitionFailedError:
-                # Nobody knows whether it is decided. It stays shut until the next start reads what the log has.
-                activity.is_unknown = True
-                raise
-
-        activity.is_deciding = True
-        try:
-            names = [attempt.name for attempt in chosen if attempt.name]
-            await self._transactions.attempts.decide(activity.names, names, decision)
-        finally:
-            activity.is_deciding = activity.is_unknown
-        self._begin_ending(self.find(job_id))
+        await self._decisions.commit(self.find(job_id), winners)
+        return await self._endings.ended(job_id, wait_ms)
 
     async def abort(self, job_id: str, wait_ms: int, reason: AbortReason = AbortReason.ASKED) -> LoadJob:
         """Let no record count, unless the job is committed: that stays so. When this returns every reader sees it.
@@ -414,115 +286,14 @@ class LoadJobs:
             StorageError: it could not be written down.
         """
         await self._check_ready()
-        job = self.find(job_id)
-        await self._store.in_turn(job.application_id, functools.partial(self._abort, job_id, reason))
-        return await self._ended(job_id, wait_ms)
-
-    async def _abort(self, job_id: str, reason: AbortReason) -> None:
-        job = self.find(job_id)
-        activity = self._store.active.get(job_id)
-        is_late = activity is not None and not self._is_timed_out(job, activity)
-        if job.is_open and not (reason is AbortReason.TIMED_OUT and is_late):
-            await self._abort_all([job], reason)
-
-    async def _abort_all(self, jobs: Sequence[LoadJob], reason: AbortReason, made: LoadJob | None = None) -> None:
-        """Decide to abort jobs, and begin another with the same write."""
-        now_ms = self._engine.now_ms()
-        decided = [state.abort(job, reason, self.task_count(job), now_ms) for job in jobs]
-        await self._store.write_jobs([*decided, *([made] if made is not None else [])])
-        for job in decided:
-            logger.warning("load job %s of %r is aborted: %s", job.job_id, job.application_id, reason.value)
-            self._begin_ending(job)
-
-    # Carry out
-
-    def _begin_ending(self, job: LoadJob) -> None:
-        self._store.spawn(self._end(job), f"ending job {job.job_id}")
-
-    async def _end(self, job: LoadJob) -> None:
-        """Write the markers, forget the attempts, note that the job is over: again and again, until it is done."""
-        activity = self._store.activity_of(job)
-        names = activity.names
-        winners = {activity.attempts[each].name for each in job.winners if each in activity.attempts}
-        while not self._stopping:
-            try:
-                await self._transactions.attempts.finish(names, winners)
-                await self._transactions.attempts.forget(names)
-                over = state.complete(job, self._engine.now_ms())
-                await self._store.write_jobs([over], durable=False)
-                break
-            except (StorageError, Problem) as error:
-                if not self._stopping:
-                    logger.warning("the end of load job %s waits: %s", job.job_id, error)
-                    await self._pause()
-        else:
-            activity.ended.set()
-            return
-        self._store.drop(job)
-
-    async def _clear(self, job_id: str, names: Sequence[str]) -> None:
-        """End and forget attempts of a job that is over or that nobody knows, as a start finds them."""
-        job = self._store.table.find(job_id)
-        winning = set(job.winners) if job is not None else set()
-        winners = {name for name in names if parse_attempt(name).producer_id in winning}
-        while not self._stopping:
-            try:
-                await self._transactions.attempts.finish(names, winners)
-                await self._transactions.attempts.forget(names)
-                return
-            except (StorageError, Problem) as error:
-                logger.warning("attempts of load job %s are left: %s", job_id, error)
-                await self._pause()
-
-    async def _pause(self) -> None:
-        hurry = self._hurry
-        try:
-            async with asyncio.timeout(RETRY_MS / 1000):
-                await hurry.wait()
-        except TimeoutError:
-            pass
-
-    async def _ended(self, job_id: str, wait_ms: int) -> LoadJob:
-        await self._wait([job_id], wait_ms)
-        job = self.find(job_id)
-        if job.is_ending:
-            raise refusals.ends_later(job) if self._stopping else refusals.too_late(job, wait_ms)
-        return job
-
-    async def _wait(self, job_ids: Sequence[str], wait_ms: int) -> None:
-        """Return when these jobs are over, or after that time."""
-        waits = [self._store.active[job_id].ended for job_id in job_ids if job_id in self._store.active]
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                for ended in waits:
-                    await ended.wait()
-        except TimeoutError:
-            pass
+        await self._decisions.abort(self.find(job_id), reason)
+        return await self._endings.ended(job_id, wait_ms)
 
     # Background
 
     async def run_jobs(self) -> None:
         """What must be done from time to time: timeouts, expiry, a shorter log."""
-        if not self._loaded or self._stopping:
+        if not self._loaded or self._endings.is_stopping:
             return
-        for job_id in tuple(self._store.active):
-            job, activity = self._store.table.find(job_id), self._store.active.get(job_id)
-            if job is not None and activity is not None and job.is_open and self._is_timed_out(job, activity):
-                call = functools.partial(self._abort, job_id, AbortReason.TIMED_OUT)
-                try:
-                    await self._store.in_turn(job.application_id, call)
-                except (StorageError, Problem) as error:
-                    # One that cannot be aborted now keeps no other open.
-                    logger.warning("load job %s is too old and cannot be aborted: %s", job_id, error)
+        await self._decisions.abort_timed_out()
         await self._store.expire()
-
-    def _is_timed_out(self, job: LoadJob, activity: Activity) -> bool:
-        idle_ms = self._engine.protected_clock.elapsed_ms() - activity.touched_ms
-        return not activity.is_deciding and idle_ms > job.timeout_ms
-
-
-def _attempt_of(attempts: Mapping[int, Attempt], place: int, winner: Winner) -> Attempt:
-    found = attempts.get(winner.producer_id)
-    if found is None:
-        raise refusals.unknown_winner(place, winner.producer_id)
-    return found

@@ -111,6 +111,22 @@ class JobStore:
         for name, left in self.table.forgotten.items():
             self._forgotten.restore(name, left.at_ms)
 
+    def find(self, job_id: str) -> LoadJob:
+        """Return the job.
+
+        Raises:
+            Problem: job_not_found.
+        """
+        job = self.table.find(job_id)
+        if job is None:
+            raise refusals.not_found(job_id)
+        return job
+
+    def task_count(self, job: LoadJob) -> int:
+        """Return the number of tasks that have enlisted."""
+        activity = self.active.get(job.job_id)
+        return job.task_count if activity is None or not job.is_open else activity.task_count
+
     async def write(self, changes: Sequence[Change], *, durable: bool = True) -> None:
         """Write changes down, all or none. Durable: on return, unless they only say what a start finds out again.
 

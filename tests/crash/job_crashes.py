@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.load_jobs.registry import Winner
+from app.load_jobs.decisions import Winner
 from app.load_jobs.state import JobMode, JobState
 from app.produce.enlisting import submit_append
 from app.service.parts import Parts

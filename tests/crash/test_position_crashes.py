@@ -40,7 +40,7 @@ async def _never_written(self: StartPositions, group_id: str, group: PinnedGroup
 
 
 async def _told_before_it_is_durable(self: StartPositions, group_id: str, group: PinnedGroup | None) -> None:
-    await self._log.write([group_change(group_id, group)], durable=False)
+    self._log._append(await self._log._opened(), [group_change(group_id, group)])
     self._table.put(group_id, group)
 
 

@@ -14,8 +14,8 @@ from app.engine_local.transactions import upkeep as upkeeps
 from app.engine_local.transactions.log.state import TransactionTable
 from app.event_loop.piecewise import PIECE_COUNT, pieces, smallest
 from app.load_jobs import progress
+from app.load_jobs.decisions import Winner
 from app.load_jobs.progress import Attempt
-from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode, JobState, LoadJob
 from app.problems.problem import Problem
 from app.start_positions.registry import StartPositions

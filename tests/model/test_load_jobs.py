@@ -10,7 +10,7 @@ import pytest
 
 from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.load_jobs.registry import Winner
+from app.load_jobs.decisions import Winner
 from app.load_jobs.state import JobMode
 from app.problems.problem import Problem
 from app.produce.enlisting import submit_append

@@ -11,7 +11,8 @@ from pydantic import AfterValidator
 from app.access.access import Access
 from app.access.needs import AccessOf, asks
 from app.access.operations import Operation, ResourceKind, transactional_id_resource
-from app.load_jobs.registry import LoadJobs, Winner
+from app.load_jobs.decisions import Winner
+from app.load_jobs.registry import LoadJobs
 from app.load_jobs.state import JobMode, LoadJob
 from app.openapi.documented_problems import PRODUCER, problems
 from app.paths import JOB, JOB_ABORT, JOB_ATTEMPTS, JOB_COMMIT, JOBS

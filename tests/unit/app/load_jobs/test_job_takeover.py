@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.load_jobs.registry import RETRY_MS, BegunJob, Winner
+from app.load_jobs.decisions import BegunJob, Winner
+from app.load_jobs.endings import RETRY_MS
 from app.load_jobs.state import AbortReason, JobMode, JobState
 from app.produce.enlisting import submit_append
 from app.settings import Settings

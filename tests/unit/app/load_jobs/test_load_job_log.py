@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.load_jobs import store
+from app.load_jobs.decisions import Winner
 from app.load_jobs.records import TOPIC, all_changes, application_change, job_change, read_table, task_change
-from app.load_jobs.registry import Winner
 from app.load_jobs.state import Forgotten, JobMode, JobState, JobTable, LoadJob
 from app.problems.problem import Problem
 from app.service.parts import Parts

@@ -6,8 +6,8 @@ import pytest
 
 from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.load_jobs.decisions import Winner
 from app.load_jobs.progress import SEQUENCE_COUNT, Attempt, is_row_count, rows_of
-from app.load_jobs.registry import Winner
 from app.load_jobs.state import JobMode, JobState
 from app.problems.problem import Problem
 from app.produce.enlisting import submit_append
