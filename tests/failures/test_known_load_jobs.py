@@ -94,10 +94,13 @@ def test_looking_for_old_jobs_asks_for_the_age_of_one(monkeypatch: pytest.Monkey
         asked += 1
         return age_ms(self, key)
 
-    class Logs:
+    class EngineWithoutLogs:
         protected_clock = ProtectedClock(clock)
 
-    store = JobStore(Logs(), JobLimits())  # type: ignore[arg-type]
+        def state(self, topic: str) -> None:
+            """Nothing is written here."""
+
+    store = JobStore(EngineWithoutLogs(), JobLimits())  # type: ignore[arg-type]
     for number in range(2_000):
         store.table.put(replace(job_of(number, JobState.ABORTED), application_id=str(number)))
     monkeypatch.setattr(Ages, "age_ms", counted)
