@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.engine.transactions import Transaction, TransactionState
-from app.engine_local.transactions.log.state_log import StateLog
+from app.engine_local.transactions.log.state_log import TransactionStateLog
 from log_model.errors import DiskFullError
 from tests.support.servers import ThreadedServer
 
@@ -32,15 +32,15 @@ def held_up(client: httpx.Client, topic: str) -> list[bool]:
 
 def refuse(monkeypatch: pytest.MonkeyPatch, refused: dict[TransactionState, int]) -> None:
     """Let the state log refuse this many writes of these states, as a full disk does."""
-    write = StateLog.write
+    write = TransactionStateLog.write
 
-    async def write_or_refuse(self: StateLog, transaction: Transaction) -> None:
+    async def write_or_refuse(self: TransactionStateLog, transaction: Transaction) -> None:
         if refused.get(transaction.state, 0):
             refused[transaction.state] -= 1
             raise DiskFullError("no space for the state of a transaction")
         await write(self, transaction)
 
-    monkeypatch.setattr(StateLog, "write", write_or_refuse)
+    monkeypatch.setattr(TransactionStateLog, "write", write_or_refuse)
 
 
 def produce(client: httpx.Client, topic: str, value: str) -> httpx.Response:

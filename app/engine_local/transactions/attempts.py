@@ -15,7 +15,7 @@ from app.engine_local.logs import Logs
 from app.engine_local.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import TransactionTable
-from app.engine_local.transactions.log.state_log import StateLog
+from app.engine_local.transactions.log.state_log import TransactionStateLog
 from app.engine_local.transactions.markers import MarkerWriter
 from app.engine_local.transactions.sessions import Session
 from app.engine_local.transactions.turns import Turns
@@ -38,7 +38,7 @@ class LocalAttempts:
         logs: Logs,
         limits: TransactionLimits,
         table: TransactionTable,
-        state_log: StateLog,
+        state_log: TransactionStateLog,
         markers: MarkerWriter,
         turns: Turns,
         begin_ending: Callable[[str], asyncio.Future[Transaction]],

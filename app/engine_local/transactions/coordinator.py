@@ -31,7 +31,7 @@ from app.engine_local.transactions.left_open import LeftOpen
 from app.engine_local.transactions.limits import TransactionLimits
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import TransactionTable
-from app.engine_local.transactions.log.state_log import StateLog
+from app.engine_local.transactions.log.state_log import TransactionStateLog
 from app.engine_local.transactions.markers import MarkerWriter
 from app.engine_local.transactions.pool import ProducerPool, UntilEnded, is_pooled
 from app.engine_local.transactions.sessions import Enlistment
@@ -68,7 +68,7 @@ class TransactionCoordinator:
         self._logs = logs
         self._limits = limits or TransactionLimits()
         self._table = TransactionTable(logs.protected_clock)
-        self._state_log = StateLog(logs)
+        self._state_log = TransactionStateLog(logs)
         self._markers = MarkerWriter(logs)
         self._turns = Turns(lambda name: self._table.find(name) is not None)
         self._sessions = self._turns.sessions

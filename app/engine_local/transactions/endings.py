@@ -10,7 +10,7 @@ from app.engine.transactions import NO_PRODUCER_ID, ProducerIdentity, Transactio
 from app.engine_local.logs import Logs
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import TransactionTable
-from app.engine_local.transactions.log.state_log import StateLog
+from app.engine_local.transactions.log.state_log import TransactionStateLog
 from app.engine_local.transactions.markers import RETRY_MS_MAX, MarkerWriter
 from app.engine_local.transactions.pool import Wait
 from app.engine_local.transactions.sessions import Session
@@ -30,7 +30,7 @@ class Endings:
     """Decides transactions and ends them in the background. Thread: the event loop."""
 
     def __init__(
-        self, logs: Logs, table: TransactionTable, state_log: StateLog, markers: MarkerWriter, turns: Turns
+        self, logs: Logs, table: TransactionTable, state_log: TransactionStateLog, markers: MarkerWriter, turns: Turns
     ) -> None:
         self.is_stopping = False
         self._logs = logs

@@ -10,7 +10,7 @@ from app.engine_local.transactions.duplicates import find_duplicates
 from app.engine_local.transactions.limits import TransactionLimits
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import TransactionTable
-from app.engine_local.transactions.log.state_log import StateLog
+from app.engine_local.transactions.log.state_log import TransactionStateLog
 from app.engine_local.transactions.markers import MarkerWriter
 from app.engine_local.transactions.sessions import Enlistment, Session
 from app.problems import kinds
@@ -38,7 +38,7 @@ class Enlister:
         logs: Logs,
         limits: TransactionLimits,
         table: TransactionTable,
-        state_log: StateLog,
+        state_log: TransactionStateLog,
         markers: MarkerWriter,
         check_open: Callable[[str], None],
     ) -> None:

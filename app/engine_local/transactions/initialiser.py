@@ -10,7 +10,7 @@ from app.engine_local.transactions.endings import Endings
 from app.engine_local.transactions.limits import OVERLOAD_RETRY_AFTER_MS, TransactionLimits
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import TransactionTable
-from app.engine_local.transactions.log.state_log import StateLog
+from app.engine_local.transactions.log.state_log import TransactionStateLog
 from app.engine_local.transactions.sessions import Session
 from app.problems import kinds
 from app.problems.problem import Problem
@@ -25,7 +25,7 @@ class Initialiser:
         logs: Logs,
         limits: TransactionLimits,
         table: TransactionTable,
-        state_log: StateLog,
+        state_log: TransactionStateLog,
         endings: Endings,
     ) -> None:
         self._logs = logs

@@ -14,7 +14,7 @@ from app.engine_local.transactions.endings import Endings
 from app.engine_local.transactions.limits import TransactionLimits
 from app.engine_local.transactions.log import state
 from app.engine_local.transactions.log.state import TransactionTable
-from app.engine_local.transactions.log.state_log import StateLog
+from app.engine_local.transactions.log.state_log import TransactionStateLog
 from app.engine_local.transactions.sessions import Session
 from app.engine_local.transactions.turns import Turns
 from app.event_loop.piecewise import pieces
@@ -37,7 +37,7 @@ class Upkeep:
         logs: Logs,
         limits: TransactionLimits,
         table: TransactionTable,
-        state_log: StateLog,
+        state_log: TransactionStateLog,
         turns: Turns,
         endings: Endings,
     ) -> None:

@@ -22,7 +22,7 @@ SHORTEN_ABOVE_RATIO = 10
 _FORGET_COUNT = 500
 
 
-class StateLog:
+class TransactionStateLog:
     """Writes transactions down, and reads them back at start. Thread: the event loop."""
 
     def __init__(self, logs: Logs) -> None:

@@ -59,7 +59,7 @@ def test_markers_in_the_state_log_say_nothing_about_transactional_ids():
         for commit in (True, False):
             marker = AppendRequest.marker(TransactionMarker(*producer.identity, 0, commit))
             await made.engine.writer_of(state).append(marker, size_bytes=1).written
-        assert [each.transactional_id for each in await state_log.StateLog(made.engine).load()] == ["t"]
+        assert [each.transactional_id for each in await state_log.TransactionStateLog(made.engine).load()] == ["t"]
 
     on_stand(scenario)
 
