@@ -1,7 +1,7 @@
-"""A log of the service's own that remembers the last record of each key: one partition of an internal topic.
+"""The log of state behind ``app.engine.state``: one partition of an internal topic.
 
-One partition: there is one writer and one disk, and all changes then share one fsync. The log is never compacted;
-when most of it is old news, everything that counts is written again at its end, and the log start is raised to there.
+There is one writer and one disk, so all changes of one partition share one fsync. The log is never compacted. When most
+of its records are replaced, the values that count are written again at its end, and the log start is raised to there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PENDING_COUNT_MAX = 500
 
 
 class KeyedLog:
-    """Writes changes down, and reads back what is true at start. Thread: the event loop."""
+    """Writes changes down, and reads the last values back at start. Thread: the event loop."""
 
     def __init__(self, logs: Logs, topic: str) -> None:
         self.topic = topic
@@ -62,7 +62,7 @@ class KeyedLog:
         return 0 if self._log is None else self._log.written_end_offset - self._log.snapshot.log_start_offset
 
     async def load(self) -> dict[bytes, bytes]:
-        """The last value of every key that is not forgotten; nothing when nothing was ever written.
+        """Return the last value of each key that is not forgotten; nothing if nothing was ever written.
 
         Raises:
             CorruptionError: the log is damaged.
@@ -98,10 +98,7 @@ class KeyedLog:
         return self._logs.writer_of(log).append(request, size_bytes=request.size_bytes, wants_fsync=True)
 
     async def shorten(self, live: AsyncGenerator[Sequence[Change], None]) -> None:
-        """Write all of ``live`` again and forget what is before. Durable: on return.
-
-        ``live`` gives everything that counts, each while nobody can change it; a change that comes later
-        is written behind it. A crash in between leaves both, which says the same.
+        """Write all of ``live`` again and delete the records before it; see ``app.engine.state``. Durable: on return.
 
         Raises:
             as ``write``; the log start stays where it was then.
@@ -120,7 +117,7 @@ class KeyedLog:
         await self._logs.writer_of(log).run(lambda: log.delete_records(min(start, log.snapshot.high_watermark)))
 
     def check_online(self) -> None:
-        """Refuse early what could not be written down.
+        """Return unless a write is bound to fail.
 
         Raises:
             PartitionOfflineError: the log's disk failed, or the log is damaged.
@@ -154,7 +151,7 @@ def _pieces(changes: Sequence[Change]) -> Iterable[Sequence[Change]]:
 
 
 def _replay(topic: str, snapshot: LogSnapshot) -> dict[bytes, bytes]:
-    """The last word on every key that is not forgotten."""
+    """Return the last value of each key that is not forgotten."""
     known: dict[bytes, bytes] = {}
     offset = snapshot.log_start_offset
     while offset < snapshot.log_end_offset:

@@ -1,4 +1,4 @@
-"""The part of the engine that the coordinator and the logs of our own state need: partitions, a clock, producer ids."""
+"""The part of the engine that the coordinator and the logs of state need: partitions, a clock, producer ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Logs(Protocol):
     """The logs as the engine offers them. Thread: the event loop."""
 
     def partition(self, topic: str, number: int) -> PartitionLog:
-        """The partition of this name.
+        """Return the partition of this name.
 
         Raises:
             UnknownTopicOrPartitionError: there is none.
@@ -25,7 +25,7 @@ class Logs(Protocol):
         ...
 
     def writer_of(self, log: PartitionLog) -> PartitionWriter:
-        """The partition's writer.
+        """Return the partition's writer.
 
         Raises:
             UnknownTopicOrPartitionError: the topic was deleted meanwhile.
@@ -34,11 +34,11 @@ class Logs(Protocol):
 
     @property
     def protected_clock(self) -> ProtectedClock:
-        """For whatever expires."""
+        """The clock by which things expire."""
         ...
 
     def now_ms(self) -> int:
-        """Wall time, to be written down and shown. Nothing expires by it."""
+        """Return the wall time, to be written down and shown. Nothing expires by it."""
         ...
 
     async def read(self, call: Callable[[], Result]) -> Result:
@@ -48,7 +48,7 @@ class Logs(Protocol):
     async def ensure_internal_topic(
         self, name: str, partition_count: int, config: Mapping[str, object]
     ) -> tuple[PartitionLog, ...]:
-        """The partitions of an internal topic, made when there is none.
+        """Return the partitions of an internal topic, which is made if there is none.
 
         Raises:
             TopicExistsError, DiskFullError: it could not be made.
@@ -56,10 +56,10 @@ class Logs(Protocol):
         ...
 
     async def allocate_producer_id(self, principal: str | None = None) -> int:
-        """A producer id that nobody had before.
+        """Return a producer id that no producer had before.
 
         Raises:
-            CorruptionError, DiskFullError: there is none to be had now.
+            CorruptionError, DiskFullError: none is available now.
         """
         ...
 

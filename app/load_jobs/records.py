@@ -6,8 +6,8 @@
     task/<job id>/<task>         {"version": 1, "producer_id"}: the producer of a task of an idempotent job
     application/<application>    {"version": 1, "forgotten_version", "forgotten_ms"}: what is left of forgotten jobs
 
-The last record of a key counts; a null value says that it is forgotten. Tasks count while their job is known and not
-over: nobody has to write that one is forgotten.
+The last record of a key counts; a null value says that the key is forgotten. Tasks count while their job is known
+and not over, so no record forgets a task.
 """
 
 from __future__ import annotations

@@ -124,11 +124,11 @@ class LoadJobs:
     # Looking
 
     def find(self, job_id: str) -> LoadJob:
-        """What is known of a job.
+        """Return the job.
 
         Raises:
             Problem: job_not_found.
-            PartitionOfflineError: nobody can tell.
+            PartitionOfflineError: the log of jobs could not be read.
         """
         self._check_known()
         return self._store.find(job_id)

@@ -290,7 +290,7 @@ class JobTable:
         return list(itertools.takewhile(lambda left: is_old(left[0]), self.forgotten.items()))
 
     def drop_tasks(self, job_id: str) -> None:
-        """The job is over: nobody asks for the producers of its tasks any more."""
+        """Forget the producers of the tasks of a job that is over."""
         self.tasks.pop(job_id, None)
 
     def remove(self, job_id: str) -> None:

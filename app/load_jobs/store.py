@@ -133,7 +133,7 @@ class JobStore:
         Raises:
             Problem: overloaded; nothing was written.
             DiskFullError, PartitionOfflineError: nothing was written.
-            PartitionFailedError: nobody knows whether it was.
+            PartitionFailedError: it is not known whether the changes were written.
         """
         async with self._writing:
             await self.log.write(changes, durable=durable)

@@ -113,7 +113,7 @@ class StartPositions:
         """Where a group starts; nothing for topics that do not exist any more.
 
         Raises:
-            PartitionOfflineError: nobody can tell.
+            PartitionOfflineError: the log of start positions could not be read.
         """
         self._check_ready()
         group = self._table.find(group_id)
@@ -232,7 +232,7 @@ class StartPositions:
     # Background
 
     async def run_jobs(self) -> None:
-        """Forget groups for which nobody asked in a long time, and shorten the log when most of it is old news."""
+        """Forget groups that no request has named for a long time, and shorten a log of mostly replaced records."""
         if not self._loaded or self._stopping:
             return
         await self._apart(self._expire(), "forgetting old start positions")

@@ -23,7 +23,7 @@ class PinnedGroup:
 
     topics: Mapping[str, PinnedTopic]
     asked_ms: int
-    """When somebody last asked for it to be pinned, in milliseconds since 1970; within half of its life."""
+    """When a request last pinned the group, in milliseconds since 1970; exact to half of the group's life."""
 
     @property
     def count(self) -> int:

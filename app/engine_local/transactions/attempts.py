@@ -50,8 +50,8 @@ class LocalAttempts:
         self._markers = markers
         self._turns = turns
         self._begin_ending = begin_ending
-        self.guard: Callable[[str], None] = _nobody
-        """Asked before records of an attempt are taken; raises when its owner has decided, or is about to."""
+        self.guard: Callable[[str], None] = _no_owner
+        """Called before records of an attempt are taken; raises if its owner has decided or decides now."""
 
     def check_open(self, name: str) -> None:
         """Return when this id takes records as far as an owner has a say.
@@ -59,7 +59,7 @@ class LocalAttempts:
         Raises:
             ProducerFencedError: the attempt is over.
             ConcurrentTransactionsError: it is being decided.
-            PartitionOfflineError: nobody can tell.
+            PartitionOfflineError: the owner could not read its log.
         """
         if is_attempt(name):
             self.guard(name)
@@ -79,8 +79,7 @@ class LocalAttempts:
         return found
 
     async def create(self, name_of: Callable[[int], str]) -> Transaction:
-        """An attempt under a producer id that nobody had before, which ``name_of`` makes its name of. Durable: on
-        return.
+        """Make an attempt with a producer id that no producer had before. Durable: on return.
 
         Raises:
             Problem: overloaded.
@@ -199,7 +198,7 @@ def _no_other_id() -> int:
     raise AssertionError("an attempt writes one transaction: its epochs are not used up")
 
 
-def _nobody(name: str) -> None:
+def _no_owner(name: str) -> None:
     raise AssertionError(f"{name!r} has no owner")
 
 

@@ -145,10 +145,10 @@ class TransactionCoordinator:
         return self._table.find(transactional_id)
 
     def name_of(self, producer_id: int) -> str | None:
-        """The transactional id that has this producer id now.
+        """Return the transactional id that has this producer id now.
 
         Raises:
-            PartitionOfflineError: nobody can tell, as the log of transactions could not be read.
+            PartitionOfflineError: the log of transactions could not be read.
         """
         self._check_known()
         return self._table.find_name(producer_id)

@@ -56,7 +56,7 @@ class Turns:
         return session
 
     def leave(self, name: str, session: Session) -> None:
-        """Let the session go; it is dropped with its last user when nobody knows its id."""
+        """Let the session go; it is dropped with its last user if its id is not known."""
         session.users -= 1
         if session.users == 0 and session.in_flight == 0 and not self._is_known(name):
             self.sessions.pop(name, None)

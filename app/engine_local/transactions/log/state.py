@@ -98,7 +98,7 @@ def end(
     """Decide, and raise the epoch. Itself when the same request came before and the epoch is raised already.
 
     An abort is allowed without records: it shuts out those that are on their way. ``allocate`` gives a producer id that
-    nobody had before; it is called when the epochs of this one are used up.
+    no producer had before; it is called when the epochs of this one are used up.
 
     Raises:
         InvalidPidMappingError, ProducerFencedError: it is not this producer's, or an earlier transaction's.

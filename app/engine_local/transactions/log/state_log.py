@@ -53,7 +53,7 @@ class TransactionStateLog:
         Raises:
             Problem: overloaded; nothing was written.
             DiskFullError, PartitionOfflineError: nothing was written.
-            PartitionFailedError: nobody knows whether it was.
+            PartitionFailedError: it is not known whether it was written.
         """
         await self._log.write([_change(transaction)])
 
