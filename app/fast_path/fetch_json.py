@@ -8,7 +8,7 @@ Thread: the event loop.
 from __future__ import annotations
 
 from app.fast_path.request import HotRequest
-from app.fetch.fetch_range import records_of
+from app.fetch.fetched_records import records_of
 from app.http.connection.hot import HotAnswer, make_head
 from app.http.connection.response_cycle import TLS_PIECE_BYTES
 from app.media_types import JSON, NDJSON

@@ -1,1 +1,1 @@
-"""Fetch requests: the range of offsets they mean, one or many partitions, and offsets by time."""
+"""Fetch requests: records of one or many partitions, sessions, offsets by time, and splits; through the port alone."""

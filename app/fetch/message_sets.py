@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.engine.reading import ReadOutcome
-from app.fetch.fetch_range import read_columns
+from app.fetch.fetched_records import read_columns
 from app.record_json.decoding import (
     DECOMPRESSED_BYTES_MAX,
     DecodedPiece,

@@ -15,8 +15,8 @@ from app.engine.partitions import Partition
 from app.engine.reading import ManyReadOptions, PartitionRead
 from app.engine.topic_ids import ZERO_TOPIC_ID, check_topic_id
 from app.engine.waiting import Waiting
-from app.fetch.fetch_range import ISOLATIONS, records_of
 from app.fetch.fetch_sessions import FetchContext
+from app.fetch.fetched_records import ISOLATIONS, records_of
 from app.fetch.fetching import Fetching
 from app.fetch.multi_fetch_body import FetchPartition, MultiFetchRequest
 from app.fetch.partition_reads import PartitionAnswer

@@ -8,7 +8,7 @@ from typing import Any
 from app.access.access import Access
 from app.access.operations import Operation, topic_resource
 from app.engine.partitions import Partition
-from app.fetch.fetch_range import ISOLATIONS
+from app.fetch.fetched_records import ISOLATIONS
 from app.fetch.fetching import Fetching
 from app.problems.engine import problem_for
 from app.problems.problem import Problem

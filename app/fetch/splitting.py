@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.engine.partitions import Partition
 from app.engine.reading import PartitionSplits, RangeBounds, SplitOptions
 from app.engine.topic_ids import check_topic_id
-from app.fetch.fetch_range import ISOLATIONS
+from app.fetch.fetched_records import ISOLATIONS
 from app.fetch.fetching import Fetching
 from app.problems.problem import invalid_value
 from log_model.splits import TooManySplitsError

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import app.engine_local.reading.pending_read
-import app.fetch.fetch_range
+import app.fetch.fetched_records
 import app.routes.records.partition_fetch
 import storage.producers.producer_state
 from app.cli import main
@@ -123,9 +123,9 @@ def a_fetch_goes_on_one_too_far() -> None:
 
         return further
 
-    _patch(app.fetch.fetch_range, "read_records", make)
+    _patch(app.fetch.fetched_records, "read_records", make)
 
-    app.routes.records.partition_fetch.read_records = app.fetch.fetch_range.read_records
+    app.routes.records.partition_fetch.read_records = app.fetch.fetched_records.read_records
 
 
 @defect("nonmonotonic poll")

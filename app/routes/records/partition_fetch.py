@@ -21,7 +21,7 @@ from app.engine.reading import Read, ReadOutcome
 from app.engine.topic_ids import check_topic_id
 from app.fast_path.declarations import remember
 from app.fetch.fetch_headers import RECORD_FORM, aborted_header, fetched_headers
-from app.fetch.fetch_range import ISOLATIONS, read_records
+from app.fetch.fetched_records import ISOLATIONS, read_records
 from app.fetch.fetching import Fetching
 from app.fetch.message_sets import read_message_set
 from app.http.bodies.byte_budget import NO_HOLD, Hold

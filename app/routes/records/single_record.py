@@ -12,7 +12,7 @@ from app.access.operations import Operation, ResourceKind
 from app.engine.partitions import Partition
 from app.engine.reading import Read
 from app.fetch.fetch_headers import IMMUTABLE, NO_STORE, RECORD_FORM, is_durable
-from app.fetch.fetch_range import ISOLATIONS, read_record, read_value
+from app.fetch.fetched_records import ISOLATIONS, read_record, read_value
 from app.fetch.fetching import Fetching
 from app.http.bodies.byte_budget import Hold
 from app.http.methods import sends_body

@@ -12,7 +12,7 @@ import pytest
 
 from app.engine.reading import Read
 from app.engine_local.reading.ranges import ReadRange, range_of, read_range, start_of
-from app.fetch.fetch_range import read_record, read_records, read_value
+from app.fetch.fetched_records import read_record, read_records, read_value
 from log_model.batches.batch_validation import validate_batches
 from log_model.clock import ManualClock
 from log_model.offsets import Offset

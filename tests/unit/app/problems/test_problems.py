@@ -130,6 +130,32 @@ def test_an_offset_out_of_range_is_gone_below_and_unsatisfiable_above() -> None:
     assert (above.status, above.extra) == (416, {"log_start_offset": 5, "log_end_offset": 9})
 
 
+@pytest.mark.parametrize(("moved_ms", "moved_by"), [(1_700_000_000_000, "retention"), (None, None)])
+def test_an_engine_tells_all_limits_and_the_last_move_of_the_log_start(
+    moved_ms: int | None, moved_by: str | None
+) -> None:
+    def refusal(offset: int) -> Problem:
+        return problem_for(
+            errors.OffsetOutOfRangeError(
+                "outside",
+                offset=offset,
+                log_start_offset=5,
+                log_end_offset=9,
+                high_watermark=8,
+                last_stable_offset=7,
+                log_start_moved_ms=moved_ms,
+                log_start_moved_by=moved_by,
+            )
+        )
+
+    limits = {"log_start_offset": 5, "log_end_offset": 9}
+    headers = {"Log-Start-Offset": "5", "High-Watermark": "8", "Last-Stable-Offset": "7"}
+    below, above = refusal(4), refusal(10)
+    assert (below.status, below.headers) == (410, headers)
+    assert below.extra == {**limits, "log_start_moved_ms": moved_ms, "log_start_moved_by": moved_by}
+    assert (above.status, above.headers, above.extra) == (416, headers, limits)
+
+
 def test_single_faults_have_pointers() -> None:
     config = problem_for(MADE[errors.InvalidConfigError])
     assert config.status == 422
