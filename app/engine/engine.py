@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from app.engine.capabilities import Capabilities
 from app.engine.partitions import Partition, Topic
 from app.engine.reading import Reads
 from app.engine.state import StateLog
 from app.engine.topic_ids import TopicIds
+from app.engine.topics import Topics
 from app.engine.transactions import Transactions
 from log_model.clock import Clock, ProtectedClock
 
@@ -32,6 +34,16 @@ class Engine(Protocol):
         Raises:
             StorageError, OSError: it cannot be read.
         """
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The capability table of the engine."""
+        ...
+
+    @property
+    def topics(self) -> Topics:
+        """The topics of the engine."""
         ...
 
     @property

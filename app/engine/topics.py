@@ -167,6 +167,7 @@ class Topics(Protocol):
 
         Raises:
             Problem: overloaded.
+            InvalidTopicError: the topic is internal.
             PartitionOfflineError, DiskFullError
         """
         ...

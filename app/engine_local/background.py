@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from weakref import WeakKeyDictionary
 
 from app.engine_local.partitions.directory import Partitions
-from app.engine_local.topics import Topics
+from app.engine_local.topics import LocalTopics
 from app.event_loop.pools import Pools, call_in
 from app.problems.problem import Problem
 from log_model.errors import StorageError
@@ -29,7 +29,7 @@ class BackgroundWork:
     """The jobs on the logs of one data directory. Thread: the event loop."""
 
     def __init__(
-        self, manager: LogManager, partitions: Partitions, topics: Topics, pools: Pools, hurry: Callable[[], None]
+        self, manager: LogManager, partitions: Partitions, topics: LocalTopics, pools: Pools, hurry: Callable[[], None]
     ) -> None:
         """``hurry`` is called once files were deleted: work that waits for space can go on."""
         self._manager = manager
@@ -84,7 +84,7 @@ class BackgroundWork:
         for start in range(0, len(logs), PARTITIONS_PER_TURN):
             some = logs[start : start + PARTITIONS_PER_TURN]
             for log in await call_in(self._pools.read, functools.partial(self._topics.find_old, some)):
-                await self._tolerating(log, functools.partial(self._topics.run_retention, [log]))
+                await self._tolerating(log, functools.partial(self._topics.delete_old_segments, log))
 
     async def checkpoint(self) -> None:
         """Write down recovery points and log starts."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from app.engine.capabilities import Capabilities
 from app.engine.engine import Engine, Job
 from app.engine_local.background import BackgroundWork
 from app.engine_local.keyed_log import KeyedLog
@@ -17,7 +18,7 @@ from app.engine_local.partitions.directory import Partitions
 from app.engine_local.partitions.partition_writer import PartitionWriter
 from app.engine_local.partitions.topic_ids import TopicIds
 from app.engine_local.reading.reads import LocalReads
-from app.engine_local.topics import Topics
+from app.engine_local.topics import LocalTopics
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.limits import TransactionLimits
 from app.engine_local.transactions.producer_owners import ProducerOwners
@@ -32,6 +33,19 @@ from storage.manager.topic_registry import Topic
 Result = TypeVar("Result")
 
 NODE_ID = 1
+CAPABILITIES = Capabilities(
+    engine="local",
+    segments=True,
+    retention_plan=True,
+    retention_run=True,
+    begin_epoch=True,
+    log_start_reason=True,
+    exact_split_sizes=True,
+    fsync_durability=True,
+    expected_offset=True,
+    atomic_batches=True,
+    fetch_sessions=True,
+)
 FILE_CHECK_INTERVAL_MS = 1_000
 
 
@@ -39,10 +53,11 @@ class LocalEngine:
     """The partitions, topics, producers and transactions of one data directory.
 
     Attributes:
+        capabilities: the capability table; the local engine has all of them.
         partitions: partitions by name, with their writers and the requests that wait for them.
         appends: the one way into the logs.
         reads: all reads of the logs.
-        topics: changes of topics, retention, deletion of records.
+        topics: topics, described and changed; retention, deletion of records, leader epochs.
         transactions: the coordinator of producers and transactions.
         producer_owners: which principal each producer id was given to.
         topic_ids: topics by their ids.
@@ -50,11 +65,12 @@ class LocalEngine:
 
     def __init__(self, manager: LogManager, settings: Settings, metrics: Metrics, pools: Pools) -> None:
         self.manager = manager
+        self.capabilities = CAPABILITIES
         self._pools = pools
         self.partitions = Partitions(manager, settings, metrics, pools)
         self.appends = LocalAppends(self.partitions, metrics)
         self.reads = LocalReads(self.partitions, pools)
-        self.topics = Topics(manager, self.partitions, settings, metrics, pools)
+        self.topics = LocalTopics(manager, self.partitions, settings, metrics, pools)
         self.topic_ids = TopicIds(manager.topics)
         self.producer_owners = ProducerOwners(manager.file_system, manager.own_directory, manager.producer_ids)
         self.transactions = TransactionCoordinator(

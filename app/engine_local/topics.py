@@ -8,27 +8,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
+from app.engine.partitions import Partition
+from app.engine.topics import PartitionCounts, PartitionEpochs, PartitionView
+from app.engine_local.logs import log_behind
 from app.engine_local.partitions.directory import Partitions
 from app.engine_local.partitions.partition_room import PartitionRoom
-from app.event_loop.piecewise import PIECE_COUNT, all_in_turns, pieces
+from app.engine_local.reading.limit_checks import LimitChecks
+from app.event_loop.piecewise import PIECE_COUNT, all_in_turns, pieces, smallest
 from app.event_loop.pools import Pools, call_in
 from app.metrics.metrics import Metrics
 from app.settings import Settings
+from log_model.epochs import EpochEntry
 from log_model.errors import PolicyViolationError, StorageError, UnknownTopicOrPartitionError
 from log_model.names import refuse_internal
-from log_model.offsets import Offset
+from log_model.offsets import LeaderEpoch, Offset
+from log_model.reads import SegmentInfo
 from log_model.retention import DeletedSegment, RetentionEntry
+from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from storage.manager.topic_registry import Topic
 
 
-class Topics:
-    """The topics of one data directory.
+class LocalTopics:
+    """The topics of one data directory: ``Topics`` of the port.
 
-    ``on_deleted`` are called with the name of each topic that was deleted, before ``delete`` returns.
+    Attributes:
+        on_deleted: functions that are called with the name of each deleted topic, before ``delete`` returns.
     """
 
     def __init__(
@@ -38,12 +46,13 @@ class Topics:
         self._partitions = partitions
         self._metrics = metrics
         self._pools = pools
+        self._checks = LimitChecks(partitions.moves)
         self._room = PartitionRoom(manager, settings)
         self._control = asyncio.Lock()
         self.on_deleted: list[Callable[[str], None]] = []
 
     async def ensure(self, name: str, partition_count: int, config: dict[str, object]) -> tuple[Topic, bool]:
-        """Make a topic, unless the same one exists; the second value says whether it was made.
+        """Return the topic, which is made unless the same one exists; the second value says whether it was made.
 
         Raises:
             TopicExistsError, InvalidTopicError, InvalidConfigError, DiskFullError
@@ -57,7 +66,7 @@ class Topics:
     async def ensure_internal(
         self, name: str, partition_count: int, config: Mapping[str, object]
     ) -> tuple[PartitionLog, ...]:
-        """The partitions of an internal topic, made when there is none.
+        """Return the partitions of an internal topic, which is made when there is none.
 
         Raises:
             TopicExistsError, DiskFullError
@@ -104,14 +113,44 @@ class Topics:
                 await stack.enter_async_context(self._partitions.writer_of(log).held())
             yield
 
-    async def retention_plan(self, name: str) -> list[tuple[PartitionLog, list[RetentionEntry]]]:
-        """What retention would do with each partition of a topic now."""
+    # Descriptions
+
+    def count_partitions(self) -> PartitionCounts:
+        """Return the number of all partitions, and of those that are offline."""
+        return PartitionCounts(sum(1 for _ in self._partitions.all()), self._partitions.offline_count())
+
+    async def page(self, prefix: str, start_after: str, limit: int, is_visible: Callable[[str], bool]) -> list[Topic]:
+        """Return the first visible topics whose names begin with ``prefix`` and sort after ``start_after``, by name."""
+
+        def is_wanted(topic: Topic) -> bool:
+            return topic.name.startswith(prefix) and topic.name > start_after and is_visible(topic.name)
+
+        return await smallest(tuple(self._manager.topics.values()), limit, lambda topic: topic.name, is_wanted)
+
+    async def describe(self, partitions: Sequence[Partition]) -> list[PartitionView]:
+        """Return a view of each partition, in order. The offsets of one view are of one snapshot."""
+        return [_view_of(log_behind(partition)) async for piece in pieces(partitions) for partition in piece]
+
+    async def segments(self, partition: Partition) -> list[SegmentInfo]:
+        """Return the segments of a partition, the oldest first.
+
+        Raises:
+            CorruptionError: stored bytes are damaged.
+        """
+        return await call_in(self._pools.read, log_behind(partition).snapshot.segment_infos)
+
+    # Retention and deletion of records
+
+    async def retention_plan(self, name: str) -> list[tuple[int, list[RetentionEntry]]]:
+        """Return the decisions of retention about each partition of a topic, by its number; change nothing."""
         now_ms = self._manager.protected_clock.now_ms()
         logs = self._partitions.topic(name).partitions
-        return await call_in(self._pools.read, lambda: [(log, log.retention_plan(now_ms)) for log in logs])
+        return await call_in(
+            self._pools.read, lambda: [(log.name.partition, log.retention_plan(now_ms)) for log in logs]
+        )
 
     def find_old(self, logs: Iterable[PartitionLog]) -> list[PartitionLog]:
-        """Those that retention may have something to delete from; one that cannot tell is asked again in its turn.
+        """Return the logs from which retention may have something to delete, and those that cannot tell.
 
         Thread: any but the loop's.
         """
@@ -125,31 +164,47 @@ class Topics:
                 found.append(log)
         return found
 
-    async def run_retention(self, logs: Iterable[PartitionLog]) -> list[tuple[PartitionLog, DeletedSegment]]:
-        """Apply retention to these partitions, one after the other; what was deleted.
+    async def run_retention(self, name: str) -> list[tuple[int, DeletedSegment]]:
+        """Apply retention to each partition of a topic; return the deleted segments with their partition's number.
 
         Raises:
             Problem: overloaded.
-            StorageError: the first partition that cannot; those before it are done.
+            StorageError: the first partition that fails; the partitions before it are done.
         """
         deleted = []
-        for log in logs:
-            call = functools.partial(log.delete_old_segments, self._manager.protected_clock.now_ms())
-            for segment in await self._partitions.run_in_log(log, call, moved_by="retention"):
-                self._metrics.deleted_segments.labels(segment.reason).inc()
-                deleted.append((log, segment))
+        for log in self._partitions.topic(name).partitions:
+            deleted += [(log.name.partition, segment) for segment in await self.delete_old_segments(log)]
         return deleted
 
-    async def delete_records(self, log: PartitionLog, offset: int, *, dry_run: bool) -> Offset:
-        """Raise the log start to ``offset``, which is not above the high watermark, or is -1 for it.
-
-        Returns the log start offset that holds then; with ``dry_run`` the one that would, and changes nothing.
+    async def delete_old_segments(self, log: PartitionLog) -> list[DeletedSegment]:
+        """Apply retention to one partition, and return the deleted segments.
 
         Raises:
             Problem: overloaded.
-            PolicyViolationError: the topic is only compacted.
-            InvalidTopicError: the topic is internal.
+            StorageError: the partition is offline, or its disk fails.
         """
+        call = functools.partial(log.delete_old_segments, self._manager.protected_clock.now_ms())
+        deleted = await self._partitions.run_in_log(log, call, moved_by="retention")
+        for segment in deleted:
+            self._metrics.deleted_segments.labels(segment.reason).inc()
+        return deleted
+
+    async def delete_records(self, partition: Partition, offset: int, *, dry_run: bool) -> Offset:
+        """Raise the log start offset; see ``app.engine.topics.Topics.delete_records``."""
+        log = log_behind(partition)
+        return await self._delete_records(log, log.snapshot, offset, dry_run=dry_run)
+
+    async def delete_records_before(self, partition: Partition, timestamp: int, *, dry_run: bool) -> Offset:
+        """Raise the log start offset to the first record at or after a time, in milliseconds."""
+        log = log_behind(partition)
+        snapshot = log.snapshot
+        found = await call_in(self._pools.read, functools.partial(snapshot.offset_for_timestamp, timestamp))
+        offset = snapshot.high_watermark if found is None else found.offset
+        return await self._delete_records(log, snapshot, offset, dry_run=dry_run)
+
+    async def _delete_records(self, log: PartitionLog, snapshot: LogSnapshot, offset: int, *, dry_run: bool) -> Offset:
+        if offset > snapshot.high_watermark:
+            self._checks.check_offset(log, snapshot, offset, snapshot.high_watermark)
         refuse_internal(log.name.topic)
         if not dry_run:
             call = functools.partial(log.delete_records, offset)
@@ -159,8 +214,51 @@ class Topics:
         high_watermark = log.snapshot.high_watermark
         return max(log.snapshot.log_start_offset, high_watermark if offset == -1 else Offset(offset))
 
+    # Leader epochs
+
+    async def epochs(
+        self, partition: Partition, asked: int | None = None, *, current_leader_epoch: int | None = None
+    ) -> PartitionEpochs:
+        """Return the leader epochs of a partition, with the end of the epoch ``asked``.
+
+        Raises:
+            FencedLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the partition's.
+        """
+        log = log_behind(partition)
+        epochs, log_end = log.epochs, log.snapshot.log_end_offset
+        epochs.check_current(current_leader_epoch)
+        found = None if asked is None else epochs.end_offset_for(LeaderEpoch(asked), log_end)
+        return PartitionEpochs(log.leader_epoch, epochs.entries, log_end, found)
+
+    async def begin_epoch(self, partition: Partition) -> EpochEntry:
+        """Begin a leader epoch at the log end. It is durable on return.
+
+        Raises:
+            Problem: overloaded.
+            InvalidTopicError: the topic is internal.
+            PartitionOfflineError, DiskFullError
+        """
+        log = log_behind(partition)
+        refuse_internal(log.name.topic)
+        return await self._partitions.run_in_log(log, log.promote)
+
     async def close(self) -> None:
         """Wait for the change that runs, finish the writers, and close the logs cleanly."""
         async with self._control:
             await all_in_turns(writer.close() for writer in self._partitions.writers())
             await call_in(self._pools.control, self._manager.close)
+
+
+def _view_of(log: PartitionLog) -> PartitionView:
+    snapshot = log.snapshot
+    return PartitionView(
+        partition=log.name.partition,
+        limits=snapshot,
+        leader_epoch=log.leader_epoch,
+        recovery_point=log.recovery_point,
+        size_bytes=snapshot.size_bytes,
+        segment_count=len(snapshot.segments),
+        replicas=log.replicas.replicas,
+        in_sync=log.replicas.in_sync,
+        offline_reason=log.offline_reason,
+    )

@@ -9,29 +9,28 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
+from app.engine.partitions import Topic
+from app.engine.topics import PartitionEpochs, PartitionView
 from app.http.bodies.byte_budget import Hold
 from app.problems.problem import Problem
 from log_model.config import TopicConfig
-from log_model.offsets import LeaderEpoch
 from log_model.reads import SegmentInfo
 from log_model.retention import RetentionEntry
 from schemas.epochs import EpochEnd, EpochHistory, EpochRange
 from schemas.retention import PartitionPlan, PlannedSegment, RetentionPolicyInForce
 from schemas.topics import ConfigValue, PartitionDescription, SegmentDescription, TopicDescription
-from storage.log.partition_log import PartitionLog
-from storage.manager.topic_registry import Topic
 
 IS_HELD = "rollway.is_held"
 """Key of an ASGI scope: true if a budget already counts the bytes of its response."""
 
 
-def describe_topic(topic: Topic, partitions: Sequence[PartitionLog], *, with_config: bool = True) -> TopicDescription:
-    """Return the topic's document with the given ``partitions``; ``config`` is empty without ``with_config``."""
+def describe_topic(topic: Topic, *, with_config: bool = True) -> TopicDescription:
+    """Return the topic's document without its partitions; ``config`` is also empty without ``with_config``."""
     return TopicDescription(
         name=topic.name,
         topic_id=topic.topic_id,
         internal=topic.is_internal,
-        partitions=[describe_partition(log) for log in partitions],
+        partitions=[],
         config={
             name: ConfigValue.model_construct(value=topic.config.value_of(name), source=topic.config_source(name))
             for name in (TopicConfig.options() if with_config else ())
@@ -39,36 +38,35 @@ def describe_topic(topic: Topic, partitions: Sequence[PartitionLog], *, with_con
     )
 
 
-def describe_partition(log: PartitionLog) -> PartitionDescription:
-    """Return the partition's document. Its offsets are all from one snapshot."""
-    snapshot = log.snapshot
+def describe_partition(view: PartitionView) -> PartitionDescription:
+    """Return the partition's document."""
+    limits = view.limits
     return PartitionDescription(
-        partition=log.name.partition,
-        leader_epoch=log.leader_epoch,
-        log_start_offset=snapshot.log_start_offset,
-        high_watermark=snapshot.high_watermark,
-        last_stable_offset=snapshot.last_stable_offset,
-        log_end_offset=snapshot.log_end_offset,
-        recovery_point=log.recovery_point,
-        size_bytes=snapshot.size_bytes,
-        segments=len(snapshot.segments),
-        replicas=list(log.replicas.replicas),
-        isr=list(log.replicas.in_sync),
-        offline_reason=log.offline_reason,
+        partition=view.partition,
+        leader_epoch=view.leader_epoch,
+        log_start_offset=limits.log_start_offset,
+        high_watermark=limits.high_watermark,
+        last_stable_offset=limits.last_stable_offset,
+        log_end_offset=limits.log_end_offset,
+        recovery_point=view.recovery_point,
+        size_bytes=view.size_bytes,
+        segments=view.segment_count,
+        replicas=list(view.replicas),
+        isr=list(view.in_sync),
+        offline_reason=view.offline_reason,
     )
 
 
-def describe_epochs(log: PartitionLog, asked: int | None) -> EpochHistory:
-    """Return the partition's leader epochs and, with ``asked``, the end offset of that epoch."""
-    entries, log_end = log.epochs.entries, log.snapshot.log_end_offset
-    ends = [*(entry.start_offset for entry in entries[1:]), log_end]
+def describe_epochs(partition: int, epochs: PartitionEpochs, asked: int | None) -> EpochHistory:
+    """Return the document of the leader epochs and, if the caller ``asked`` for an epoch, of its end offset."""
+    entries, found = epochs.entries, epochs.asked
+    ends = [*(entry.start_offset for entry in entries[1:]), epochs.log_end_offset]
     answer = None
     if asked is not None:
-        found = log.epochs.end_offset_for(LeaderEpoch(asked), log_end)
         answer = EpochEnd(epoch=found and found.epoch, end_offset=found and found.end_offset)
     return EpochHistory(
-        partition=log.name.partition,
-        leader_epoch=log.leader_epoch,
+        partition=partition,
+        leader_epoch=epochs.leader_epoch,
         epochs=[
             EpochRange(epoch=entry.epoch, start_offset=entry.start_offset, end_offset=max(end, entry.start_offset))
             for entry, end in zip(entries, ends, strict=False)
@@ -100,10 +98,10 @@ def policy_of(topic: Topic) -> RetentionPolicyInForce:
     )
 
 
-def describe_plan(log: PartitionLog, entries: Sequence[RetentionEntry]) -> PartitionPlan:
+def describe_plan(partition: int, entries: Sequence[RetentionEntry]) -> PartitionPlan:
     """Return the document of one partition's retention plan."""
     return PartitionPlan(
-        partition=log.name.partition,
+        partition=partition,
         segments=[
             PlannedSegment(
                 base_offset=entry.base_offset,

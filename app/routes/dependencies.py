@@ -10,8 +10,8 @@ from fastapi import Depends, Header, Path, Query, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from app.engine.engine import Engine
 from app.engine.partitions import Partition
-from app.engine_local.engine import LocalEngine
 from app.fetch.fetching import Fetching
 from app.http.bodies.body import read_body
 from app.http.negotiation import content_type
@@ -85,7 +85,7 @@ async def parts_of(request: Request) -> Parts:
 PartsOf = Annotated[Parts, Depends(parts_of)]
 
 
-async def _engine_of(parts: PartsOf) -> LocalEngine:
+async def _engine_of(parts: PartsOf) -> Engine:
     return parts.engine
 
 
@@ -109,7 +109,7 @@ async def _quota_control_of(parts: PartsOf) -> QuotaControl:
     return parts.quota_control
 
 
-EngineOf = Annotated[LocalEngine, Depends(_engine_of)]
+EngineOf = Annotated[Engine, Depends(_engine_of)]
 ProducingOf = Annotated[Producing, Depends(_producing_of)]
 FetchingOf = Annotated[Fetching, Depends(_fetching_of)]
 LoadJobsOf = Annotated[LoadJobs, Depends(_load_jobs_of)]
@@ -224,8 +224,8 @@ TopicName = Annotated[str, Depends(topic_name)]
 PartitionNumber = Annotated[PartitionParameter, Path(description="Number of the partition.", examples=[0])]
 
 
-async def log_of(topic: TopicName, partition: PartitionNumber, engine: EngineOf) -> PartitionLog:
-    """Return the partition's log.
+async def partition_of(topic: TopicName, partition: PartitionNumber, engine: EngineOf) -> Partition:
+    """Return the handle of the partition in the path.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic or partition.
@@ -233,9 +233,13 @@ async def log_of(topic: TopicName, partition: PartitionNumber, engine: EngineOf)
     return engine.partition(topic, partition)
 
 
+async def log_of(topic: TopicName, partition: PartitionNumber, parts: PartsOf) -> PartitionLog:
+    """Return the partition's log; as ``partition_of`` does, for routes that do not use the port yet."""
+    return parts.engine.partition(topic, partition)
+
+
+PartitionOf = Annotated[Partition, Depends(partition_of)]
 LogOf = Annotated[PartitionLog, Depends(log_of)]
-PartitionOf = Annotated[Partition, Depends(log_of)]
-"""The same partition, for routes that use the port of engines alone."""
 OffsetInPath = Annotated[OffsetParameter, Path(description="Offset of the record.", examples=[42])]
 
 

@@ -2,58 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from pydantic import BaseModel
 
-from app.engine_local.engine import LocalEngine
-from app.event_loop.piecewise import pieces, smallest
+from app.engine.partitions import Partition, Topic
+from app.engine.topics import PartitionView, Topics
+from app.event_loop.piecewise import pieces
 from app.routes.answers import describe_partition, describe_plan, describe_topic
 from log_model.retention import RetentionEntry
 from schemas.retention import RetentionPlan
 from schemas.topics import PartitionList, TopicPage
-from storage.log.partition_log import PartitionLog
-from storage.manager.topic_registry import Topic
 
 Item = TypeVar("Item")
 
 
-async def page_of_topics(
-    engine: LocalEngine, prefix: str, start_after: str, limit: int, is_visible: Callable[[str], bool]
-) -> list[Topic]:
-    """Return the first ``limit`` visible topics whose names begin with ``prefix`` and sort after ``start_after``."""
-
-    def is_wanted(topic: Topic) -> bool:
-        return topic.name.startswith(prefix) and topic.name > start_after and is_visible(topic.name)
-
-    return await smallest(tuple(engine.manager.topics.values()), limit, lambda topic: topic.name, is_wanted)
-
-
-async def topic_json(topic: Topic, *, with_config: bool) -> bytes:
+async def topic_json(topics: Topics, topic: Topic, *, with_config: bool) -> bytes:
     """Return a ``TopicDescription`` as JSON, with or without the settings."""
-    shell = describe_topic(topic, (), with_config=with_config)
-    return await _filled(shell, "partitions", topic.partitions, describe_partition)
+    return await _topic_json(topic, await topics.describe(topic.partitions), with_config=with_config)
 
 
-async def page_json(topics: Sequence[Topic], has_more: bool, shows_config: Callable[[str], bool]) -> bytes:
+async def _topic_json(topic: Topic, views: Iterable[PartitionView], *, with_config: bool) -> bytes:
+    shell = describe_topic(topic, with_config=with_config)
+    return await _filled(shell, "partitions", views, describe_partition)
+
+
+async def page_json(
+    topics: Topics, page: Sequence[Topic], has_more: bool, shows_config: Callable[[str], bool]
+) -> bytes:
     """Return a ``TopicPage`` as JSON.
 
     ``shows_config`` receives the name of a topic, and returns whether the page shows the topic's settings.
     """
-    cursor = topics[-1].name if has_more else None
+    cursor = page[-1].name if has_more else None
     before, after = _around(TopicPage(data=[], has_more=has_more, next_cursor=cursor), "data")
-    described = [await topic_json(topic, with_config=shows_config(topic.name)) for topic in topics]
+    partitions = [partition async for piece in pieces(_partitions_of(page)) for partition in piece]
+    # One call for the whole page: to an engine on other machines each call is a round trip.
+    views = iter(await topics.describe(partitions))
+    described = [
+        await _topic_json(topic, islice(views, len(topic.partitions)), with_config=shows_config(topic.name))
+        for topic in page
+    ]
     return b"".join((before, b",".join(described), after))
 
 
-async def partitions_json(topic: Topic) -> bytes:
+def _partitions_of(topics: Iterable[Topic]) -> Iterator[Partition]:
+    for topic in topics:
+        yield from topic.partitions
+
+
+async def partitions_json(topics: Topics, topic: Topic) -> bytes:
     """Return a ``PartitionList`` as JSON."""
     shell = PartitionList(topic_id=topic.topic_id, partitions=[])
-    return await _filled(shell, "partitions", topic.partitions, describe_partition)
+    return await _filled(shell, "partitions", await topics.describe(topic.partitions), describe_partition)
 
 
-async def plan_json(plan: Iterable[tuple[PartitionLog, Sequence[RetentionEntry]]]) -> bytes:
+async def plan_json(plan: Iterable[tuple[int, Sequence[RetentionEntry]]]) -> bytes:
     """Return a ``RetentionPlan`` as JSON."""
     return await _filled(RetentionPlan(partitions=[]), "partitions", plan, lambda entry: describe_plan(*entry))
 

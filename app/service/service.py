@@ -12,9 +12,9 @@ from app.access.authentication import Authenticator
 from app.access.control import AccessControl, jwt_verifier
 from app.access.registry import AccessRegistry
 from app.engine_local.opening import LocalOpening
+from app.engine_local.partition_metrics import PartitionCollector
 from app.event_loop.pools import Pools, call_in
 from app.metrics.metrics import Metrics
-from app.metrics.partition_metrics import PartitionCollector
 from app.problems import kinds
 from app.problems.problem import Problem
 from app.quotas.limits import QuotaTable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
+from app.engine_local import topics as local_topics
 from app.engine_local.transactions.markers import MarkerWriter
 from app.event_loop.piecewise import BEGUN_COUNT, PIECE_COUNT
 from app.event_loop.turns import Turns
@@ -98,10 +100,17 @@ def test_a_topic_of_many_partitions_is_described_in_pieces(counts: TurnCounts, m
 
     monkeypatch.setattr(topic_answers, "describe_partition", describe)
     counts.watch(topic_answers, "describe_partition")
+    # The engine's part: a view of each partition.
+    monkeypatch.setattr(local_topics, "log_behind", lambda number: number)
+    monkeypatch.setattr(local_topics, "_view_of", lambda number: number)
+    counts.watch(local_topics, "_view_of")
+    topics: Any = SimpleNamespace(describe=partial(local_topics.LocalTopics.describe, None))
     topic: Any = SimpleNamespace(name="wide", topic_id="vbX5CGHpTq2OyL3cZhW1Uw", partitions=range(2_700))
-    answer = asyncio.run(topic_answers.partitions_json(topic))
+    answer = asyncio.run(topic_answers.partitions_json(topics, topic))
     assert answer.count(b'"high_watermark":0') == counts.all["describe_partition"] == 2_700
     assert counts.most["describe_partition"] <= PIECE_COUNT
+    assert counts.all["_view_of"] == 2_700
+    assert counts.most["_view_of"] <= PIECE_COUNT
 
 
 # Full garbage collections

@@ -56,8 +56,8 @@ async def get_readiness(service: ServiceOf, access: AccessOf) -> Readiness:
         raise service.unready(with_progress=sees_numbers)
     if not sees_numbers:
         return Readiness()
-    partitions = service.parts.engine.partitions
-    return Readiness(partitions=sum(1 for _ in partitions.all()), offline_partitions=partitions.offline_count())
+    counts = service.parts.engine.topics.count_partitions()
+    return Readiness(partitions=counts.all, offline_partitions=counts.offline)
 
 
 @router.get(

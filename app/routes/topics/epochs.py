@@ -11,8 +11,7 @@ from app.access.operations import Operation, ResourceKind
 from app.openapi.documented_problems import EPOCH, NAMED, WRITE, problems
 from app.paths import PARTITION_EPOCHS
 from app.routes.answers import describe_epochs
-from app.routes.dependencies import CurrentLeaderEpoch, EngineOf, LogOf
-from log_model.names import refuse_internal
+from app.routes.dependencies import CurrentLeaderEpoch, EngineOf, PartitionOf
 from schemas.epochs import EpochHistory, EpochStart
 from schemas.names import LeaderEpochParameter
 
@@ -24,7 +23,8 @@ router = APIRouter(tags=["topics"])
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def get_epochs(
-    log: LogOf,
+    partition: PartitionOf,
+    engine: EngineOf,
     epoch: Annotated[
         LeaderEpochParameter | None, Query(description="Also return the end offset of this epoch.", examples=[0])
     ] = None,
@@ -35,8 +35,8 @@ async def get_epochs(
     With `epoch` the response also has the end offset of that epoch. A client whose last record is of that epoch must
     truncate its own records from that offset on.
     """
-    log.epochs.check_current(current_leader_epoch)
-    return describe_epochs(log, epoch)
+    epochs = await engine.topics.epochs(partition, epoch, current_leader_epoch=current_leader_epoch)
+    return describe_epochs(partition.name.partition, epochs, epoch)
 
 
 @router.post(
@@ -46,11 +46,10 @@ async def get_epochs(
     responses=problems(*NAMED, *WRITE),
 )
 @needs(Operation.ALTER, ResourceKind.TOPIC)
-async def begin_epoch(log: LogOf, engine: EngineOf) -> EpochStart:
+async def begin_epoch(partition: PartitionOf, engine: EngineOf) -> EpochStart:
     """Begin a new leader epoch at the log end.
 
     New records carry the new epoch. Requests that send an older epoch in `current_leader_epoch` are refused.
     """
-    refuse_internal(log.name.topic)
-    entry = await engine.partitions.run_in_log(log, log.promote)
-    return EpochStart(partition=log.name.partition, epoch=entry.epoch, start_offset=entry.start_offset)
+    entry = await engine.topics.begin_epoch(partition)
+    return EpochStart(partition=partition.name.partition, epoch=entry.epoch, start_offset=entry.start_offset)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -14,7 +13,7 @@ from app.openapi.documented_problems import CONTROL, NAMED, problems
 from app.paths import DELETE_RECORDS, RETENTION, RETENTION_PLAN, RETENTION_RUN
 from app.problems.problem import invalid_value
 from app.routes.answers import json_answer, policy_of, request_body
-from app.routes.dependencies import EngineOf, LogOf, TopicName, json_body
+from app.routes.dependencies import EngineOf, PartitionOf, TopicName, json_body
 from app.routes.topic_answers import plan_json
 from schemas.offsets import DeleteRecords, LogStart
 from schemas.retention import DeletedSegment, RetentionPlan, RetentionPolicy, RetentionPolicyInForce, RetentionRun
@@ -93,16 +92,16 @@ async def run_retention(request: Request, topic: TopicName, engine: EngineOf) ->
     if await read_body(request, limit_bytes=_NO_BODY_BYTES_MAX):
         detail = "this request takes no body; retention/plan says what a run would delete"
         raise invalid_value("", detail)
-    deleted = await engine.topics.run_retention(engine.topic(topic).partitions)
+    deleted = await engine.topics.run_retention(topic)
     return RetentionRun(
         deleted=[
             DeletedSegment(
-                partition=log.name.partition,
+                partition=partition,
                 base_offset=segment.base_offset,
                 size_bytes=segment.size_bytes,
                 reason=segment.reason,
             )
-            for log, segment in deleted
+            for partition, segment in deleted
         ]
     )
 
@@ -116,7 +115,7 @@ async def run_retention(request: Request, topic: TopicName, engine: EngineOf) ->
 )
 @needs(Operation.DELETE, ResourceKind.TOPIC)
 async def delete_records(
-    log: LogOf,
+    partition: PartitionOf,
     engine: EngineOf,
     request: Annotated[DeleteRecords, Depends(json_body(DeleteRecords))],
 ) -> LogStart:
@@ -125,12 +124,10 @@ async def delete_records(
     Segments that lie wholly below are deleted later. An offset below the present log start changes nothing. -1 means
     the high watermark.
     """
-    snapshot, offset = log.snapshot, request.offset
+    topics, dry_run = engine.topics, request.dry_run
     if request.before_timestamp is not None:
-        found = await engine.read(functools.partial(snapshot.offset_for_timestamp, request.before_timestamp))
-        offset = snapshot.high_watermark if found is None else found.offset
-    assert offset is not None
-    if offset > snapshot.high_watermark:
-        engine.reads.checks.check_offset(log, snapshot, offset, snapshot.high_watermark)
-    start = await engine.topics.delete_records(log, offset, dry_run=request.dry_run)
+        start = await topics.delete_records_before(partition, request.before_timestamp, dry_run=dry_run)
+    else:
+        assert request.offset is not None
+        start = await topics.delete_records(partition, request.offset, dry_run=dry_run)
     return LogStart(log_start_offset=start)

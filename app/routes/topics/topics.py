@@ -9,11 +9,13 @@ from fastapi import APIRouter, Depends, Query, Response
 from app.access.access import Access
 from app.access.needs import AccessOf, asks, needs
 from app.access.operations import Operation, ResourceKind, topic_resource
+from app.engine.engine import Engine
+from app.engine.partitions import Topic
 from app.openapi.documented_problems import CHANGE, CONTROL, NAMED, problems
 from app.paths import PARTITION, PARTITIONS, SEGMENTS, TOPIC, TOPICS
 from app.routes.answers import describe_partition, describe_segment, json_answer, request_body
-from app.routes.dependencies import EngineOf, LogOf, TopicName, json_body
-from app.routes.topic_answers import page_json, page_of_topics, partitions_json, topic_json
+from app.routes.dependencies import EngineOf, PartitionOf, TopicName, json_body
+from app.routes.topic_answers import page_json, partitions_json, topic_json
 from schemas.base import WholeNumber
 from schemas.names import TOPIC_NAME_LENGTH_MAX
 from schemas.topics import (
@@ -25,7 +27,6 @@ from schemas.topics import (
     TopicPage,
     TopicSpecification,
 )
-from storage.manager.topic_registry import Topic
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1_000
@@ -70,7 +71,7 @@ async def ensure_topic(
     made, created = await engine.topics.ensure(topic, specification.partitions, dict(specification.config))
     if not created:
         access.require(Operation.DESCRIBE, topic_resource(topic))
-    return await _described(made, access, status=201 if created else 200)
+    return await _described(engine, made, access, status=201 if created else 200)
 
 
 @router.get(
@@ -91,8 +92,9 @@ async def list_topics(
     limit: Annotated[int, WholeNumber(1, PAGE_SIZE_MAX), Query(description="Topics per page.")] = PAGE_SIZE_DEFAULT,
 ) -> Response:
     """List one page of the topics that the caller may describe, sorted by name."""
-    page = await page_of_topics(engine, prefix, start_after, limit + 1, access.allows_describe)
-    return json_answer(await page_json(page[:limit], len(page) > limit, lambda name: _shows_config(name, access)))
+    page = await engine.topics.page(prefix, start_after, limit + 1, access.allows_describe)
+    has_more = len(page) > limit
+    return json_answer(await page_json(engine.topics, page[:limit], has_more, lambda name: _shows_config(name, access)))
 
 
 @router.get(
@@ -108,7 +110,7 @@ async def get_topic(topic: TopicName, engine: EngineOf, access: AccessOf) -> Res
 
     The settings are empty for a caller without DESCRIBE_CONFIGS on the topic.
     """
-    return await _described(engine.topic(topic), access)
+    return await _described(engine, engine.topic(topic), access)
 
 
 @router.patch(
@@ -139,7 +141,7 @@ async def alter_topic(
     if change.config:
         access.require(Operation.ALTER_CONFIGS, resource)
     changed = await engine.topics.alter(topic, config=dict(change.config), partition_count=change.partitions)
-    return await _described(changed, access)
+    return await _described(engine, changed, access)
 
 
 @router.delete(
@@ -167,14 +169,15 @@ async def delete_topic(topic: TopicName, engine: EngineOf) -> Response:
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 async def list_partitions(topic: TopicName, engine: EngineOf) -> Response:
     """List all partitions of the topic with their offsets."""
-    return json_answer(await partitions_json(engine.topic(topic)))
+    return json_answer(await partitions_json(engine.topics, engine.topic(topic)))
 
 
 @router.get(PARTITION, operation_id="getPartition", summary="Describe a partition", responses=problems(*NAMED))
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
-async def get_partition(log: LogOf) -> PartitionDescription:
+async def get_partition(partition: PartitionOf, engine: EngineOf) -> PartitionDescription:
     """Return the partition's offsets, size and replicas."""
-    return describe_partition(log)
+    (view,) = await engine.topics.describe([partition])
+    return describe_partition(view)
 
 
 @router.get(
@@ -184,15 +187,16 @@ async def get_partition(log: LogOf) -> PartitionDescription:
     responses=problems(*NAMED, "stored_data_corrupt"),
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
-async def list_segments(log: LogOf, engine: EngineOf) -> SegmentList:
+async def list_segments(partition: PartitionOf, engine: EngineOf) -> SegmentList:
     """List the partition's segments, the oldest first."""
-    infos = await engine.read(log.snapshot.segment_infos)
-    return SegmentList(partition=log.name.partition, segments=[describe_segment(info) for info in infos])
+    infos = await engine.topics.segments(partition)
+    return SegmentList(partition=partition.name.partition, segments=[describe_segment(info) for info in infos])
 
 
-async def _described(topic: Topic, access: Access, *, status: int = 200) -> Response:
+async def _described(engine: Engine, topic: Topic, access: Access, *, status: int = 200) -> Response:
     """Return the topic; its settings are empty if the caller may not see them."""
-    return json_answer(await topic_json(topic, with_config=_shows_config(topic.name, access)), status=status)
+    with_config = _shows_config(topic.name, access)
+    return json_answer(await topic_json(engine.topics, topic, with_config=with_config), status=status)
 
 
 def _shows_config(name: str, access: Access) -> bool:

@@ -11,7 +11,7 @@ from app.access.operations import Operation, ResourceKind, transactional_id_reso
 from app.openapi.documented_problems import BODY, NAMED, WRITE, problems
 from app.paths import ABORT_HANGING, PARTITION_TRANSACTIONS
 from app.routes.answers import request_body
-from app.routes.dependencies import EngineOf, LogOf, json_body
+from app.routes.dependencies import EngineOf, PartitionOf, json_body
 from schemas.base import WholeNumber
 from schemas.hanging_transactions import AbortHanging, AbortMarker, OpenTransaction, OpenTransactions
 from schemas.names import OffsetParameter
@@ -31,7 +31,7 @@ router = APIRouter(tags=["transactions"])
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
 @asks(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID)
 async def list_open_transactions(
-    log: LogOf,
+    partition: PartitionOf,
     engine: EngineOf,
     access: AccessOf,
     start_after: Annotated[OffsetParameter | None, Query(description="next_cursor of the previous page.")] = None,
@@ -44,7 +44,7 @@ async def list_open_transactions(
     Readers of committed records wait for them. The coordinator does not know a transaction that is `hanging`: it ends
     only when an operator aborts it.
     """
-    found = await engine.transactions.open_in(log)
+    found = await engine.transactions.open_in(partition)
     if start_after is not None:
         found = [each for each in found if each.first_offset > start_after]
     data = []
@@ -62,7 +62,7 @@ async def list_open_transactions(
         )
     has_more = len(found) > len(data)
     cursor = str(data[-1].first_offset) if has_more else None
-    return OpenTransactions(partition=log.name.partition, data=data, has_more=has_more, next_cursor=cursor)
+    return OpenTransactions(partition=partition.name.partition, data=data, has_more=has_more, next_cursor=cursor)
 
 
 @router.post(
@@ -76,7 +76,7 @@ async def list_open_transactions(
 )
 @needs(Operation.ALTER, ResourceKind.CLUSTER)
 async def abort_hanging_transaction(
-    log: LogOf, engine: EngineOf, body: Annotated[AbortHanging, Depends(json_body(AbortHanging))]
+    partition: PartitionOf, engine: EngineOf, body: Annotated[AbortHanging, Depends(json_body(AbortHanging))]
 ) -> AbortMarker:
     """Abort a transaction of this partition that the coordinator does not know, for example after its log was lost.
 
@@ -84,6 +84,6 @@ async def abort_hanging_transaction(
     instead. The same request sent again gets 409 `invalid_txn_state`.
     """
     marker_offset = await engine.transactions.abort_hanging(
-        log, body.producer_id, body.first_offset, body.producer_epoch
+        partition, body.producer_id, body.first_offset, body.producer_epoch
     )
-    return AbortMarker(partition=log.name.partition, marker_offset=marker_offset)
+    return AbortMarker(partition=partition.name.partition, marker_offset=marker_offset)
