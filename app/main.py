@@ -23,7 +23,7 @@ from app.openapi.published_document import published
 from app.problems import framework
 from app.problems.request_context import RequestContext
 from app.routes.counted_answers import CountedAnswers
-from app.routes.dependencies import only_known_parameters, only_utf8, within_request_quota
+from app.routes.dependencies import only_known_parameters, only_utf8, within_capabilities, within_request_quota
 from app.routes.operations import access, operations, quotas
 from app.routes.records import (
     fetch,
@@ -116,6 +116,7 @@ def create_app(
             Depends(only_utf8),
             Depends(check_needs),
             Depends(within_request_quota),
+            Depends(within_capabilities),
             Depends(only_known_parameters),
         ],
         lifespan=lifespan,

@@ -38,6 +38,7 @@ _PLACES = {
     "jobs": "administration.jobs:commands",
     "positions": "administration.positions:commands",
     "log": "log_files.log:commands",
+    "engine": "administration.engine:show_engine",
     "openapi": "openapi:print_document",
 }
 """The module and the function of each command, in the order of the help."""

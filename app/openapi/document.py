@@ -17,9 +17,12 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.access.access import REFUSALS
+from app.access.capabilities import capability_of
 from app.access.needs import Declaration, declaration_of
+from app.engine.capabilities import Capability
 from app.openapi.documented_answers import HEADERS, complete_answers
 from app.openapi.documented_problems import AUTHENTICATED, problems
+from app.problems import kinds
 from app.problems.problem import MEDIA_TYPE
 from schemas.access import KeySpecification, NewAcls, TokenSpecification
 from schemas.errors import Problem
@@ -145,13 +148,22 @@ def make_document(app: FastAPI, routers: Iterable[APIRouter]) -> dict[str, Any]:
         if isinstance(route, APIRoute) and route.include_in_schema:
             _restore_examples(route, document["paths"][route.path])
             for method in route.methods or ():
-                _add_access(document["paths"][route.path][method.lower()], declaration_of(route.endpoint))
+                operation = document["paths"][route.path][method.lower()]
+                _add_capability(operation, capability_of(route.endpoint))
+                _add_access(operation, declaration_of(route.endpoint))
     for path, operations in document["paths"].items():
         for operation in operations.values():
             complete_answers(path, operation, components)
     document["components"]["headers"] = HEADERS
     document["components"]["securitySchemes"] = _SECURITY_SCHEMES
     return document
+
+
+def _add_capability(operation: dict[str, Any], capability: Capability | None) -> None:
+    """Add the 501 of a route that only some engines can serve."""
+    if capability is not None:
+        status = kinds.UNSUPPORTED_BY_ENGINE.status
+        operation["responses"][str(status)] = problems(kinds.UNSUPPORTED_BY_ENGINE.code)[status]
 
 
 def _add_access(operation: dict[str, Any], declared: Declaration | None) -> None:

@@ -6,7 +6,7 @@ library's exceptions are made from the table: run ``make openapi`` after a chang
 
 from __future__ import annotations
 
-from app.problems.kind import At, Kind, offset_member, text_member, time_member
+from app.problems.kind import At, Kind, Member, offset_member, text_member, time_member
 
 _RETRY_AFTER = ("Retry-After",)
 _LIMITS = ("Log-Start-Offset", "High-Watermark", "Last-Stable-Offset")
@@ -68,6 +68,20 @@ OVERLOADED = Kind(
     retryable=True,
     at=At.WRITE | At.READ | At.MULTI_FETCH,
     headers=_RETRY_AFTER,
+)
+UNSUPPORTED_BY_ENGINE = Kind(
+    "unsupported_by_engine",
+    501,
+    "The engine of this service cannot do this; `GET /v1/engine` shows what it can do.",
+    members={
+        "engine": Member({"type": "string", "description": "Name of the engine."}, "kafka"),
+        "capability": Member(
+            {"type": "string", "description": "The capability that the engine lacks, by its name in getEngine."},
+            "segments",
+        ),
+    },
+    component="UnsupportedByEngineProblem",
+    client_error="UnsupportedByEngineError",
 )
 DIRECTORY_LOCKED = Kind("directory_locked", 503, "Another process holds the data directory.", retry_after_ms=5_000)
 TOO_MANY_OPEN_FILES = Kind(

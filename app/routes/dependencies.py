@@ -10,6 +10,7 @@ from fastapi import Depends, Header, Path, Query, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from app.access.capabilities import capability_of, refuse_missing
 from app.engine.engine import Engine
 from app.engine.partitions import Partition
 from app.fetch.fetching import Fetching
@@ -313,6 +314,18 @@ async def no_old_library(request: Request) -> None:
     # Whitespace around a value is not a part of it (RFC 9110, 5.5).
     if any(name.strip(" \t") == LIBRARY_OF_BEFORE for name in request.headers.getlist("user-agent")):
         raise Problem(kinds.CLIENT_TOO_OLD, _TOO_OLD)
+
+
+async def within_capabilities(request: Request) -> None:
+    """Refuse a request whose route needs a capability that the engine lacks. A dependency of every route.
+
+    Raises:
+        Problem: 501, and 503 while the engine is not open.
+    """
+    capability = capability_of(request.scope["route"].endpoint)
+    if capability is not None:
+        service: Service = request.app.state.service
+        refuse_missing(capability, service.parts.engine.capabilities)
 
 
 async def within_request_quota(request: Request) -> None:

@@ -40,6 +40,7 @@ NEEDS: dict[str, Any] = {
     "getHealth": OPEN,
     "getReadiness": OPEN,
     "getMetrics": [(C, "DESCRIBE")],
+    "getEngine": [(C, "DESCRIBE")],
     "ensureTopic": [(T, "CREATE"), (C, "CREATE")],
     "getTopic": [(T, "DESCRIBE")],
     "alterTopic": [(T, "ALTER")],

@@ -64,6 +64,17 @@ def write_lines(path: Path, values: list[str]) -> Path:
     return path
 
 
+def test_the_engine_and_its_capabilities(rollway: Rollway) -> None:
+    first, *table = rollway("engine").splitlines()
+    document = json.loads(rollway("engine", "--json"))
+    assert first == f"Engine local, version {document['version']}."
+    assert [row.split() for row in table] == [
+        ["CAPABILITY", "AVAILABLE"],
+        *([name, "yes"] for name in document["capabilities"]),
+    ]
+    assert document["capabilities"]["segments"] is True
+
+
 def test_create_says_what_it_did(rollway: Rollway) -> None:
     name = f"created-{next(_numbers)}"
     arguments = ["topics", "create", name, "--partitions", "3", "--config", "retention.ms=-1"]

@@ -94,6 +94,7 @@ ROUTES = {
     "GET /healthz",
     "GET /readyz",
     "GET /metrics",
+    "GET /v1/engine",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from dataclasses import asdict
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
@@ -16,11 +17,12 @@ from app.fast_path.health import answer_health
 from app.metrics.metrics import CONTENT_TYPE
 from app.openapi.docs_page import render_page
 from app.openapi.documented_problems import problems
-from app.paths import DOCS, DOCUMENT, HEALTH, METRICS, READINESS
+from app.paths import DOCS, DOCUMENT, ENGINE, HEALTH, METRICS, READINESS
 from app.record_json.translate import encode_document
 from app.routes.answers import json_answer
-from app.routes.dependencies import ServiceOf
+from app.routes.dependencies import EngineOf, ServiceOf
 from app.routes.records.partition_fetch import is_match
+from schemas.engine import EngineCapabilities, EngineDescription
 from schemas.health import Health, OpeningProgress, Readiness
 
 router = APIRouter(tags=["operations"])
@@ -58,6 +60,19 @@ async def get_readiness(service: ServiceOf, access: AccessOf) -> Readiness:
         return Readiness()
     counts = service.parts.engine.topics.count_partitions()
     return Readiness(partitions=counts.all, offline_partitions=counts.offline)
+
+
+@router.get(ENGINE, operation_id="getEngine", summary="Describe the engine", responses=problems())
+@needs(Operation.DESCRIBE, ResourceKind.CLUSTER)
+async def get_engine(request: Request, engine: EngineOf) -> EngineDescription:
+    """Return the engine that keeps the records, and the table of its capabilities.
+
+    A route that needs a missing capability answers 501 `unsupported_by_engine`.
+    """
+    table = asdict(engine.capabilities)
+    return EngineDescription(
+        engine=table.pop("engine"), version=request.app.version, capabilities=EngineCapabilities(**table)
+    )
 
 
 @router.get(

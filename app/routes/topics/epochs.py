@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from app.access.capabilities import needs_capability
 from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
 from app.openapi.documented_problems import EPOCH, NAMED, WRITE, problems
@@ -46,6 +47,7 @@ async def get_epochs(
     responses=problems(*NAMED, *WRITE),
 )
 @needs(Operation.ALTER, ResourceKind.TOPIC)
+@needs_capability("begin_epoch")
 async def begin_epoch(partition: PartitionOf, engine: EngineOf) -> EpochStart:
     """Begin a new leader epoch at the log end.
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from app.access.capabilities import needs_capability
 from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
 from app.http.bodies.body import read_body
@@ -67,6 +68,7 @@ async def set_retention_policy(
     responses=problems(*NAMED, "overloaded", "stored_data_corrupt"),
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
+@needs_capability("retention_plan")
 async def get_retention_plan(topic: TopicName, engine: EngineOf) -> Response:
     """List the segments that a run would delete now, each with its rule, and why the run would keep each other segment.
 
@@ -84,6 +86,7 @@ async def get_retention_plan(topic: TopicName, engine: EngineOf) -> Response:
     ),
 )
 @needs(Operation.DELETE, ResourceKind.TOPIC)
+@needs_capability("retention_run")
 async def run_retention(request: Request, topic: TopicName, engine: EngineOf) -> RetentionRun:
     """Apply the policy to every partition, and return the deleted segments.
 

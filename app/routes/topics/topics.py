@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from app.access.access import Access
+from app.access.capabilities import needs_capability
 from app.access.needs import AccessOf, asks, needs
 from app.access.operations import Operation, ResourceKind, topic_resource
 from app.engine.engine import Engine
@@ -187,6 +188,7 @@ async def get_partition(partition: PartitionOf, engine: EngineOf) -> PartitionDe
     responses=problems(*NAMED, "stored_data_corrupt"),
 )
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
+@needs_capability("segments")
 async def list_segments(partition: PartitionOf, engine: EngineOf) -> SegmentList:
     """List the partition's segments, the oldest first."""
     infos = await engine.topics.segments(partition)

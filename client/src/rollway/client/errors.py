@@ -13,7 +13,8 @@ RollwayError
     ├── JobNotFoundError           404, no such load job
     ├── JobConflictError           409, the load job ended in another way
     ├── ProducerFencedError        409, the producer may not write any more
-    └── OffsetOutOfRangeError      410 and 416
+    ├── OffsetOutOfRangeError      410 and 416
+    └── UnsupportedByEngineError   501, the engine of the service cannot do this
 """
 
 from __future__ import annotations
@@ -182,6 +183,19 @@ class OffsetOutOfRangeError(ProblemError):
         return value if type(value) is int else -1
 
 
+class UnsupportedByEngineError(ProblemError):
+    """The engine of the service cannot do this. The message says what to use instead.
+
+    Example: a request for the segments of a partition, to a service over brokers; ``capability`` is "segments".
+    """
+
+    @property
+    def capability(self) -> str | None:
+        """The name of the capability that the engine lacks; ``None`` if the response has none."""
+        capability = self.problem.get("capability")
+        return None if capability is None else str(capability)
+
+
 _BY_STATUS: dict[int, type[ProblemError]] = {401: AuthenticationError, 403: AuthorizationError}
 
 
@@ -221,4 +235,5 @@ _BY_CODE: dict[str, type[ProblemError]] = {
     "topic_exists": TopicExistsError,
     "unknown_topic_id": TopicNotFoundError,
     "unknown_topic_or_partition": TopicNotFoundError,
+    "unsupported_by_engine": UnsupportedByEngineError,
 }
