@@ -19,7 +19,6 @@ from pydantic.json_schema import models_json_schema
 from app.access.access import REFUSALS
 from app.access.capabilities import capability_of
 from app.access.needs import Declaration, declaration_of
-from app.engine.capabilities import Capability
 from app.openapi.documented_answers import HEADERS, complete_answers
 from app.openapi.documented_problems import AUTHENTICATED, problems
 from app.problems import kinds
@@ -159,7 +158,7 @@ def make_document(app: FastAPI, routers: Iterable[APIRouter]) -> dict[str, Any]:
     return document
 
 
-def _add_capability(operation: dict[str, Any], capability: Capability | None) -> None:
+def _add_capability(operation: dict[str, Any], capability: str | None) -> None:
     """Add the 501 of a route that only some engines can serve."""
     if capability is not None:
         status = kinds.UNSUPPORTED_BY_ENGINE.status

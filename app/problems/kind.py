@@ -67,6 +67,11 @@ def time_member(description: str, example: int) -> Member:
     return Member({"type": ["integer", "null"], "format": "int64", "description": description}, example)
 
 
+def name_member(description: str, example: str) -> Member:
+    """Return the member for a name."""
+    return Member({"type": "string", "description": description}, example)
+
+
 def text_member(description: str, example: str) -> Member:
     """Return the member for a text, or null."""
     return Member({"type": ["string", "null"], "description": description}, example)
@@ -117,3 +122,9 @@ class Kind:
         if self.retry_after_ms is not None:
             object.__setattr__(self, "retryable", True)
             object.__setattr__(self, "headers", (*self.headers, "Retry-After"))
+
+
+def kinds_in(module: Mapping[str, object]) -> list[Kind]:
+    """Return the kinds among the values of a module, by status, code and ``applied``."""
+    found = [value for value in module.values() if isinstance(value, Kind)]
+    return sorted(found, key=lambda kind: (kind.status, kind.code, kind.applied))

@@ -6,7 +6,7 @@ library's exceptions are made from the table: run ``make openapi`` after a chang
 
 from __future__ import annotations
 
-from app.problems.kind import At, Kind, Member, offset_member, text_member, time_member
+from app.problems.kind import At, Kind, kinds_in, name_member, offset_member, text_member, time_member
 
 _RETRY_AFTER = ("Retry-After",)
 _LIMITS = ("Log-Start-Offset", "High-Watermark", "Last-Stable-Offset")
@@ -74,11 +74,8 @@ UNSUPPORTED_BY_ENGINE = Kind(
     501,
     "The engine of this service cannot do this; `GET /v1/engine` shows what it can do.",
     members={
-        "engine": Member({"type": "string", "description": "Name of the engine."}, "kafka"),
-        "capability": Member(
-            {"type": "string", "description": "The capability that the engine lacks, by its name in getEngine."},
-            "segments",
-        ),
+        "engine": name_member("Name of the engine.", "kafka"),
+        "capability": name_member("Name of the missing capability.", "segments"),
     },
     component="UnsupportedByEngineProblem",
     client_error="UnsupportedByEngineError",
@@ -499,10 +496,5 @@ JOB_VERSION_FORGOTTEN = Kind(
     client_error="JobConflictError",
 )
 
-ALL = tuple(
-    sorted(
-        (entry for entry in list(globals().values()) if isinstance(entry, Kind)),
-        key=lambda kind: (kind.status, kind.code, kind.applied),
-    )
-)
+ALL = tuple(kinds_in(globals()))
 """Every kind, by status and code."""
