@@ -110,6 +110,31 @@ def test_delete_records_raises_the_log_start(client: httpx.Client, topic: str) -
     assert delete(before_timestamp=10**15).json() == {"log_start_offset": 10}
 
 
+def test_an_offset_above_the_high_watermark_is_refused_with_the_limits(client: httpx.Client, topic: str) -> None:
+    path = f"{topic}/partitions/0"
+    client.post(f"{path}/records", json={"records": [{"value": "a"}, {"value": "b"}]})
+    for dry_run in (True, False):
+        refused = client.post(f"{path}/delete-records", json={"offset": 3, "dry_run": dry_run})
+        assert refused.status_code == 416
+        assert refused.json() == {
+            "type": "urn:rollway:problem:offset_out_of_range",
+            "title": "Offset out of range",
+            "status": 416,
+            "detail": "offset 3 is beyond the log end offset 2",
+            "instance": f"{path}/delete-records",
+            "code": "offset_out_of_range",
+            "kafka_code": 1,
+            "retryable": False,
+            "applied": "no",
+            "retry_after_ms": None,
+            "errors": [],
+            "log_start_offset": 0,
+            "log_end_offset": 2,
+        }
+        limits = [refused.headers[name] for name in ("Log-Start-Offset", "High-Watermark", "Last-Stable-Offset")]
+        assert limits == ["0", "2", "2"]
+
+
 def test_a_compacted_topic_refuses_delete_records(client: httpx.Client) -> None:
     client.put("/v1/topics/only-compacted", json={"config": {"cleanup.policy": "compact"}})
     for dry_run in (True, False):
