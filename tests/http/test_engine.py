@@ -21,7 +21,7 @@ from tests.support.servers import ThreadedServer, http_client
 
 NAMES = get_args(Capability)
 DOCUMENT = whole_document()
-ROUTES = {
+ROUTES: dict[str, tuple[str, str]] = {
     capability: (route.path, method)
     for router in ROUTERS
     for route in router.routes
