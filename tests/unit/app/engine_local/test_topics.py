@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from app.engine.topics import PartitionCounts, PartitionEpochs, PartitionView
 from log_model.epochs import EpochEndOffset, EpochEntry
 from log_model.errors import FencedLeaderEpochError, InvalidTopicError, OffsetOutOfRangeError
-from log_model.names import PartitionName
 from log_model.offsets import LeaderEpoch, Offset
 from storage.log.partition_log import PartitionLog
 from tests.support.stands import Stand, on_stand
@@ -103,14 +99,5 @@ def test_an_internal_topic_has_neither_its_records_deleted_nor_an_epoch_begun() 
         for refused in (made.engine.topics.delete_records(log, 0, dry_run=True), made.engine.topics.begin_epoch(log)):
             with pytest.raises(InvalidTopicError):
                 await refused
-
-    on_stand(scenario)
-
-
-def test_a_partition_of_another_engine_is_refused() -> None:
-    async def scenario(made: Stand) -> None:
-        other: Any = SimpleNamespace(name=PartitionName("t", 0))
-        with pytest.raises(TypeError, match="t-0 is no partition of this engine"):
-            await made.engine.topics.segments(other)
 
     on_stand(scenario)
