@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from app.engine.appending import Appends
 from app.engine.capabilities import Capabilities
 from app.engine.partitions import Partition, Topic
+from app.engine.producer_owners import ProducerOwners
 from app.engine.reading import Reads
 from app.engine.state import StateLog
 from app.engine.topic_ids import TopicIds
@@ -64,6 +66,12 @@ class Engine(Protocol):
     def transactions(self) -> Transactions:
         """Producers and transactions."""
         ...
+
+    @property
+    def appends(self) -> Appends: ...
+
+    @property
+    def producer_owners(self) -> ProducerOwners: ...
 
     @property
     def protected_clock(self) -> ProtectedClock:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from app.engine.capabilities import Capabilities
 from app.engine.engine import Engine, Job
+from app.engine.partitions import Partition
 from app.engine_local.background import BackgroundWork
 from app.engine_local.keyed_log import KeyedLog
 from app.engine_local.partitions.appends import LocalAppends
@@ -145,15 +146,15 @@ class LocalEngine:
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or no such partition of it.
         """
-        return self.partitions.partition(topic, number)
+        return self.manager.partition(topic, number)
 
     def find_topic_id(self, name: str) -> str | None:
         """Return the id of the topic of this name, ``None`` if there is none. A topic made again has another id."""
         return self.partitions.find_topic_id(name)
 
-    def writer_of(self, log: PartitionLog) -> PartitionWriter:
+    def writer_of(self, partition: Partition) -> PartitionWriter:
         """Return the partition's writer; see ``Partitions.writer_of``."""
-        return self.partitions.writer_of(log)
+        return self.partitions.writer_of(partition)
 
     async def read(self, call: Callable[[], Result]) -> Result:
         """Run a reading ``call`` in a thread."""

@@ -24,7 +24,7 @@ class Logs(Protocol):
         """
         ...
 
-    def writer_of(self, log: PartitionLog) -> PartitionWriter:
+    def writer_of(self, partition: Partition) -> PartitionWriter:
         """Return the partition's writer.
 
         Raises:

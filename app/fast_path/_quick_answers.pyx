@@ -293,15 +293,19 @@ cdef class AppendTurn:
         clock_gettime(CLOCK_REALTIME, &time)
         return <int64_t>time.tv_sec * 1000 + time.tv_nsec // 1_000_000
 
-    cdef object answer(self, result, int64_t size_bytes, int64_t durable_offset):
+    cdef int count(self, result, int64_t size_bytes) except -1:
+        """Count a written batch, as ``LocalAppends.submit`` does."""
+        self.records.value += <object>PyTuple_GET_ITEM(result, 2)
+        self.bytes.value += size_bytes
+        return 0
+
+    cdef object answer(self, result, int64_t durable_offset):
         """As ``produce`` makes it of a ``ProduceResultDocument``."""
         cdef char room[ANSWER_BYTES_MAX]
         cdef int64_t numbers[7]
         cdef char* at = room
         cdef bytes head
         cdef int place, size
-        self.records.value += <object>PyTuple_GET_ITEM(result, 2)
-        self.bytes.value += size_bytes
         numbers[0], numbers[6] = self.partition, durable_offset
         for place in range(5):
             numbers[place + 1] = <object>PyTuple_GET_ITEM(result, place)
@@ -320,11 +324,12 @@ cdef class AppendTurn:
         results = self.append(writer, log, [body], size_bytes, config)
         if results is None or results[0] is None:
             return None
+        self.count(results[0], size_bytes)
         self.asked_count += 1
         if self.asked_count - self.asked_before >= LOOKS_APART:
             self.asked_before = self.asked_count
             self.loop.call_soon(self.look)
-        return self.answer(results[0], size_bytes, log._writer.recovery_point)
+        return self.answer(results[0], log._writer.recovery_point)
 
     def look(self):
         """See whether a turn in which a batch came has brought another one."""
@@ -400,8 +405,9 @@ cdef class AppendTurn:
                 ticket, result = tickets[place], results[place]
                 if result is None:
                     continue
+                self.count(result, len(ticket.body))
                 if ticket.options is None:
-                    ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
+                    ticket.answer = self.answer(result, log._writer.recovery_point)
                 else:
                     waiting.append((ticket, result))
         except Exception as error:
@@ -418,7 +424,7 @@ cdef class AppendTurn:
         try:
             if writer.flush_here():
                 for ticket, result in waiting:
-                    ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
+                    ticket.answer = self.answer(result, log._writer.recovery_point)
                 return 0
             if log.config.flush_policy == "group":
                 writer.publish()
@@ -454,7 +460,7 @@ cdef class FsyncWait:
             size_bytes += len(ticket.body)
             is_patient = is_patient and <int64_t>ticket.options.timeout_ms > 2000 * EXCHANGED_AFTER_SECONDS
         pending = writer.fsync_written(size_bytes, self.waiting[0][1])
-        pending.call_when_fsynced(self.over)
+        pending.call_when_done(self.over)
         self.timer = self.turn.loop.call_later(EXCHANGED_AFTER_SECONDS, self.end)
         for ticket, _ in self.waiting:
             ticket.turn = self
@@ -467,10 +473,10 @@ cdef class FsyncWait:
         cdef list waiting = self.waiting
         self.timer.cancel()
         self.waiting, self.writer, error = [], None, pending.error
-        durable_offset = pending.log.recovery_point
+        durable_offset = pending.partition.recovery_point
         for ticket, result in waiting:
             if error is None:
-                ticket.answer = self.turn.answer(result, len(ticket.body), durable_offset)
+                ticket.answer = self.turn.answer(result, durable_offset)
             else:
                 ticket.answer = error
         settle(self.turn.loop, [ticket for ticket, _ in waiting])

@@ -22,6 +22,7 @@ from fastapi import Request
 
 from app.fast_path.request import HotRequest
 from app.http.connection.hot import Outcome
+from app.quotas.limits import QuotaKind
 
 if TYPE_CHECKING:
     from app.service.parts import Parts
@@ -41,6 +42,7 @@ class HotDeclaration:
     Bodies above ``body_bytes_max``, and up to ``large_bytes_max``, come as views of a buffer that is used again.
     ``parameters`` are those of the query that the handler knows: a request with any other one is the route's.
     ``varies`` says that the number of ``offset`` may differ between requests that are alike otherwise.
+    ``quota`` is the one whose clients the route makes wait: who has to wait is left to the route.
     ``needs_logs`` is false for handlers that answer while the logs are not open; they are given no parts.
     ``sends_files`` is true for handlers whose answers may be stretches of files, which go out on bare TCP alone.
     """
@@ -52,6 +54,7 @@ class HotDeclaration:
     large_bytes_max: int
     parameters: frozenset[str]
     varies: bool
+    quota: QuotaKind | None
     needs_logs: bool
     sends_files: bool
 
@@ -68,6 +71,7 @@ def hot(
     large_bytes_max: int = 0,
     parameters: Iterable[str] = (),
     varies: bool = False,
+    quota: QuotaKind | None = None,
     needs_logs: bool = True,
     sends_files: bool = False,
 ) -> Callable[[Endpoint], Endpoint]:
@@ -80,6 +84,7 @@ def hot(
         large_bytes_max,
         frozenset(parameters),
         varies,
+        quota,
         needs_logs,
         sends_files,
     )

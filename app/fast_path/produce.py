@@ -10,10 +10,11 @@ import functools
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from app.engine.appending import AppendOptions
 from app.engine_local.partitions.partition_writer import STALL_SECONDS
 from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.partitions.produce_waiters import ProduceOptions, timed_out
-from app.engine_local.partitions.unanswered import count_when_written
+from app.engine_local.partitions.produce_waiters import lacks_copies, timed_out
+from app.event_loop.pools import call_in
 from app.fast_path.request import HotRequest
 from app.http.connection.hot import HotAnswer, HotWait, Outcome, make_head
 from app.problems import request_context
@@ -21,19 +22,17 @@ from app.problems.problem import Problem
 from app.produce.idempotence import refuse_reserved
 from app.produce.producer_rights import require_producers
 from app.produce.producing import ProduceResultDocument, count_records, placeless_result, produce, result_document
-from app.quotas.limits import QuotaKind
-from app.record_json.record_batches import needs_codec
+from app.record_json.record_batches import batches_at_once
 from app.record_json.translate import encode_document
 from app.service.parts import Parts
 from log_model.batches.batch_validation import ValidBatch, validate_batches
 from log_model.config import TopicConfig
 from log_model.errors import StorageError
 from log_model.names import INTERNAL_TOPICS
-from log_model.offsets import Offset
 from log_model.producers import KEYED_PRODUCER_ID_MIN
 from rollway.records import RecordFormatError
 from rollway.records.compiled import load
-from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
+from storage.log.partition_log import PartitionLog
 
 plain_append = load("storage.log._plain_append")
 quick_answers = load("app.fast_path._quick_answers")
@@ -54,32 +53,29 @@ _LOOP_BYTES_MAX = 1280 * 1024
 
 def produce_batches(parts: Parts, request: HotRequest) -> Outcome | None:
     """Answer as ``produceRecordBatches`` does."""
-    target, body, quotas = request.target, request.body, parts.quotas
-    options = options_of(request)
-    if not body or (quotas.table.has_any and quotas.is_muted(QuotaKind.PRODUCE, request.client)):
+    target, body, options = request.target, request.body, options_of(request)
+    if not body:
         return None
     try:
         log = parts.engine.partition(target.topic, target.partition)
-        if len(body) > _LOOP_BYTES_MAX or needs_codec(body, log.config):
-            return _produce_in_thread(parts, log, request, options)
-        batches = validate_batches(body, log.config, parts.engine.now_ms())
+        batches = batches_at_once(body, log.config, parts.engine.now_ms(), _LOOP_BYTES_MAX)
     except (StorageError, RecordFormatError):
         return None
+    if batches is None:
+        return _produce_at_length(parts, log, request, options)
     for batch in batches:
-        if batch.header.producer_id >= KEYED_PRODUCER_ID_MIN:
-            return None
-        if batch.header.producer_id >= 0 and request.access.is_authenticated and not batch.header.is_transactional:
-            # Whose the id is, the route asks.
-            return None
         if batch.header.is_transactional:
-            return _produce_enlisted(parts, log, request, options, batches)
-    outcome = append_batches(parts, log, request, batches, options, len(body))
+            return _produce_at_length(parts, log, request, options, batches)
+        if batch.header.producer_id >= (0 if request.access.is_authenticated else KEYED_PRODUCER_ID_MIN):
+            # The route looks whose id it is, or refuses it.
+            return None
+    outcome = append_batches(parts, log, request, batches, options)
     if outcome is not None:
         _offer_compiled(parts, request, log, options)
     return outcome
 
 
-def _offer_compiled(parts: Parts, request: HotRequest, log: PartitionLog, options: ProduceOptions) -> None:
+def _offer_compiled(parts: Parts, request: HotRequest, log: PartitionLog, options: AppendOptions) -> None:
     """Let the next requests for this target be answered in C, if they wait for the write and its fsync alone."""
     memo: _Memo = request.target.memo
     waits = options.waits_for_fsync(log)
@@ -112,13 +108,13 @@ class _Memo:
 
     __slots__ = ("config", "options", "topic_id")
 
-    def __init__(self, options: ProduceOptions) -> None:
+    def __init__(self, options: AppendOptions) -> None:
         self.options = options
         self.topic_id = ""
         self.config: TopicConfig | None = None
 
 
-def options_of(request: HotRequest) -> ProduceOptions:
+def options_of(request: HotRequest) -> AppendOptions:
     """Return what the query asks for, which is the same for all requests with this target."""
     memo: _Memo | None = request.target.memo
     if memo is None:
@@ -128,48 +124,23 @@ def options_of(request: HotRequest) -> ProduceOptions:
 
 
 def append_batches(
-    parts: Parts,
-    log: PartitionLog,
-    request: HotRequest,
-    batches: Sequence[ValidBatch],
-    options: ProduceOptions,
-    size_bytes: int,
+    parts: Parts, log: PartitionLog, request: HotRequest, batches: Sequence[ValidBatch], options: AppendOptions
 ) -> Outcome | None:
-    """Append ``size_bytes`` of batches and answer as the options say; ``None`` when the log takes none, for now."""
-    if request.target.topic in INTERNAL_TOPICS or (options.acks == "all" and not log.replicas.has_enough):
-        return None
-    expected = None if options.expected_offset is None else Offset(options.expected_offset)
-    wants_fsync = options.acks != "0" and options.waits_for_fsync(log)
+    """Append batches and answer as the options say; ``None`` when the log takes none, for now."""
     try:
-        pending = parts.engine.writer_of(log).append(
-            AppendRequest(tuple(batches), expected), size_bytes=size_bytes, wants_fsync=wants_fsync
-        )
+        pending = parts.producing.submit(log, batches, options, request.client)
     except (StorageError, Problem):
         # Nothing was taken.
         return None
-    for batch in batches:
-        # Most are of no producer, and cost no call; the ways in C take no others.
-        if batch.header.producer_id >= 0:
-            parts.load_jobs.note_append(batches, pending)
-            break
-    if parts.quotas.table.has_any:
-        request.throttle_ms = parts.quotas.charge(QuotaKind.PRODUCE, request.client, size_bytes)
+    assert isinstance(pending, PendingAppend)
+    request.throttle_ms = pending.throttle_ms
     if options.acks == "0":
-        if pending.result is None:
-            count_when_written(parts.engine.appends, pending, is_dropped=True)
-        else:
-            parts.engine.appends.count_produced(pending.result, pending.size_bytes)
-        return _answer_with(placeless_result(log, count_records(batches), request.throttle_ms))
+        return _answer_with(placeless_result(log, count_records(batches), pending.throttle_ms))
     if pending.error is not None:
         raise pending.error
-    if pending.result is None or wants_fsync or options.lacks_copies(log, pending.result):
-        return _wait(parts, pending, options, throttle_ms=request.throttle_ms)
-    return _answer(parts, pending, pending.result, request.throttle_ms)
-
-
-def _answer(parts: Parts, pending: PendingAppend, result: AppendResult, throttle_ms: int) -> HotAnswer:
-    parts.engine.appends.count_produced(result, pending.size_bytes)
-    return _answer_with(result_document(pending.log, result, throttle_ms))
+    if pending.result is None or pending.wants_fsync or lacks_copies(options, log, pending.result):
+        return _wait(parts, pending, options)
+    return _answer_with(result_document(log, pending.result, pending.throttle_ms))
 
 
 def _answer_with(document: ProduceResultDocument) -> HotAnswer:
@@ -177,42 +148,38 @@ def _answer_with(document: ProduceResultDocument) -> HotAnswer:
     return HotAnswer(_JSON_HEAD + b"%d\r\n" % len(body), body)
 
 
-def _wait(
-    parts: Parts, pending: PendingAppend, options: ProduceOptions, waited_ms: int = 0, throttle_ms: int = 0
-) -> HotWait:
+def _wait(parts: Parts, pending: PendingAppend, options: AppendOptions, waited_ms: int = 0) -> HotWait:
     """The answer comes with the file, the fsync, or the other copies; ``waited_ms`` of the wait are over."""
 
     def answer() -> HotAnswer | Coroutine[Any, Any, HotAnswer]:
         result = pending.outcome()
-        if options.lacks_copies(pending.log, result):
+        if lacks_copies(options, pending.partition, result):
             return _after_copies(parts, pending, options)
-        return _answer(parts, pending, result, throttle_ms)
+        return _answer_with(result_document(pending.partition, result, pending.throttle_ms))
 
     def expired() -> HotAnswer:
-        count_when_written(parts.engine.appends, pending)
         raise timed_out(options, pending.result)
 
-    subscribe = pending.call_when_fsynced if pending.wants_fsync else pending.written.add_done_callback
-    return HotWait(subscribe, answer, max(0, options.timeout_ms - waited_ms), expired)
+    return HotWait(pending.call_when_done, answer, max(0, options.timeout_ms - waited_ms), expired)
 
 
-async def _after_copies(parts: Parts, pending: PendingAppend, options: ProduceOptions) -> HotAnswer:
-    return _answer_with(result_document(pending.log, await parts.producing.outcome_of(pending, options)))
+async def _after_copies(parts: Parts, pending: PendingAppend, options: AppendOptions) -> HotAnswer:
+    result = await parts.producing.outcome_of(pending, options)
+    return _answer_with(result_document(pending.partition, result, pending.throttle_ms))
 
 
-async def _produce_in_thread(
-    parts: Parts, log: PartitionLog, request: HotRequest, options: ProduceOptions
+async def _produce_at_length(
+    parts: Parts,
+    log: PartitionLog,
+    request: HotRequest,
+    options: AppendOptions,
+    batches: Sequence[ValidBatch] | None = None,
 ) -> HotAnswer:
-    """As the route: something is to be decompressed or compressed."""
-    batches = await parts.producing.validate(log, request.body)
+    """As the route: the body is validated in a thread, or its batches are enlisted before they are appended."""
+    if batches is None:
+        validate = functools.partial(validate_batches, request.body, log.config, parts.engine.now_ms())
+        batches = await call_in(parts.pools.read, validate)
     refuse_reserved(batches)
-    return await _produce_enlisted(parts, log, request, options, batches)
-
-
-async def _produce_enlisted(
-    parts: Parts, log: PartitionLog, request: HotRequest, options: ProduceOptions, batches: Sequence[ValidBatch]
-) -> HotAnswer:
-    """As the route: batches of a transaction are enlisted before they are appended."""
     try:
         owner = require_producers(parts.producing, request.access, batches)
         document = await produce(parts.producing, log, batches, options, owner)

@@ -67,6 +67,7 @@ class Route:
         "parameters",
         "path",
         "pattern",
+        "quota",
         "rights",
         "route",
         "varies",
@@ -84,6 +85,7 @@ class Route:
         self.large_bytes_max = declared.large_bytes_max
         self.parameters = declared.parameters
         self.varies = declared.varies
+        self.quota = declared.quota
         self.needs_logs = declared.needs_logs
         # What ``within_request_quota`` counts.
         self.is_charged = route.path.startswith(API)
@@ -231,9 +233,11 @@ class Tier:
         if parts is None:
             return None
         quotas = parts.quotas if route.is_charged and parts.quotas.table.has_any else None
-        if quotas is not None and quotas.is_muted(QuotaKind.REQUEST, request.client):
-            # It is refused by the twin, which also counts that.
-            return None
+        if quotas is not None:
+            client, quota = request.client, route.quota
+            if quotas.is_muted(QuotaKind.REQUEST, client) or (quota is not None and quotas.is_muted(quota, client)):
+                # It is refused by the twin, which also counts that.
+                return None
         token = request_context.request_id.set(request.request_id)
         outcome: Outcome | None
         try:

@@ -9,28 +9,19 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
+from app.engine.appending import PendingAppend
 from app.engine.engine import Engine
-from app.engine.partitions import Partition
 from app.event_loop.piecewise import pieces
 from app.load_jobs.state import JobMode, Loaded, LoadJob
+from log_model.batches.append_request import AppendResult
 from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import UnknownTopicOrPartitionError
 from log_model.names import PartitionName
 from log_model.producers import SEQUENCE_COUNT
 
 _ATTEMPTS_AT_A_TIME = 16
-
-
-class WatchedAppend(Protocol):
-    """An append of batches to one partition. ``written`` completes with its result once it is in the log."""
-
-    @property
-    def log(self) -> Partition: ...
-
-    @property
-    def written(self) -> asyncio.Future[Any]: ...
 
 
 @dataclass(slots=True)
@@ -47,12 +38,14 @@ class Attempt:
     rows: dict[PartitionName, int] = field(default_factory=dict)
     """Records that were appended, by partition: since this process started, so that ``rows_of`` asks the log."""
 
-    def watch(self, pending: WatchedAppend, batch: ValidBatch) -> None:
+    def watch(self, pending: PendingAppend, batch: ValidBatch) -> None:
         """Count a batch of an append once that is in its log."""
-        facts = (pending.log.name, batch.size_bytes, batch.header.record_count)
+        facts = (pending.partition.name, batch.size_bytes, batch.header.record_count)
         pending.written.add_done_callback(functools.partial(self._count, *facts))
 
-    def _count(self, partition: PartitionName, size_bytes: int, rows: int, written: asyncio.Future[Any]) -> None:
+    def _count(
+        self, partition: PartitionName, size_bytes: int, rows: int, written: asyncio.Future[AppendResult]
+    ) -> None:
         if not written.cancelled() and written.exception() is None and not written.result().duplicate:
             self.sizes[partition] = self.sizes.get(partition, 0) + size_bytes
             self.rows[partition] = self.rows.get(partition, 0) + rows

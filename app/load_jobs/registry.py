@@ -11,6 +11,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 
+from app.engine.appending import PendingAppend
 from app.engine.attempt_names import parse_attempt
 from app.engine.engine import Engine
 from app.event_loop.piecewise import smallest
@@ -18,7 +19,7 @@ from app.load_jobs import refusals
 from app.load_jobs.decisions import BegunJob, Decisions, Winner
 from app.load_jobs.endings import JobEndings
 from app.load_jobs.enlisting import Enlisting
-from app.load_jobs.progress import Attempt, WatchedAppend, progress_of
+from app.load_jobs.progress import Attempt, progress_of
 from app.load_jobs.state import AbortReason, JobMode, Loaded, LoadJob, newest_first
 from app.load_jobs.store import JobLimits, JobStore
 from log_model.batches.batch_validation import ValidBatch
@@ -179,7 +180,7 @@ class LoadJobs:
 
     # Records on their way
 
-    def note_append(self, batches: Sequence[ValidBatch], pending: WatchedAppend) -> None:
+    def note_append(self, batches: Sequence[ValidBatch], pending: PendingAppend) -> None:
         """Count an append of attempts, also one that the log refuses, as a sign of life of their jobs, and its bytes
         once they are written. Nothing for any other producer.
 

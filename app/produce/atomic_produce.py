@@ -6,15 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from app.engine.appending import AppendOptions, Outcome
 from app.engine.transactions import PooledProducer
-from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.problems.problem import Problem
 from app.produce.enlisting import PartitionAppend, Submitted, submit_appends
 from app.produce.submit import Producing
-from log_model.errors import StorageError, let_go_of_frames
+from log_model.batches.append_request import AppendResult
+from log_model.errors import let_go_of_frames
 from log_model.names import PartitionName
-from storage.log.partition_log import AppendResult
 
 TRANSACTION_TIMEOUT_MS = 60_000
 
@@ -22,12 +20,12 @@ TRANSACTION_TIMEOUT_MS = 60_000
 class AtomicOutcome(NamedTuple):
     """What became of the appends, in their order. Not committed: those with a result are aborted like the others."""
 
-    results: list[AppendResult | StorageError | Problem]
+    results: list[Outcome]
     is_committed: bool
 
 
 async def produce_atomically(
-    producing: Producing, appends: Sequence[PartitionAppend], options: ProduceOptions
+    producing: Producing, appends: Sequence[PartitionAppend], options: AppendOptions
 ) -> AtomicOutcome:
     """Append to all these partitions, or, for readers of committed records, to none.
 
@@ -64,12 +62,10 @@ def _stamp(producer: PooledProducer, appends: Sequence[PartitionAppend]) -> None
             batch.set_transactional()
 
 
-async def _outcomes(
-    producing: Producing, submitted: Sequence[Submitted], options: ProduceOptions
-) -> list[AppendResult | StorageError | Problem]:
-    pendings = [each for each in submitted if isinstance(each, PendingAppend)]
+async def _outcomes(producing: Producing, submitted: Sequence[Submitted], options: AppendOptions) -> list[Outcome]:
+    pendings = [each for each in submitted if not isinstance(each, AppendResult | Exception)]
     reached = iter(await producing.outcomes_of(pendings, options))
-    outcomes = [next(reached) if isinstance(each, PendingAppend) else each for each in submitted]
+    outcomes = [each if isinstance(each, AppendResult | Exception) else next(reached) for each in submitted]
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             # Kept beside other results. The frames hold the append, which holds the error and the log.

@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from app.engine.appending import AppendOptions, Enlistment, PendingAppend
+from app.engine.partitions import Partition
 from app.engine.transactions import ProducerIdentity
-from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.partitions.produce_waiters import ProduceOptions
-from app.engine_local.transactions.duplicates import merged
-from app.engine_local.transactions.sessions import Enlistment
 from app.problems import kinds, request_context
 from app.problems.problem import Problem, invalid_value
 from app.produce.submit import Producing
 from app.quotas.throttling import Client
+from log_model.batches.append_request import AppendResult
 from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import (
     InvalidPidMappingError,
@@ -25,7 +24,6 @@ from log_model.errors import (
 )
 from log_model.names import PartitionName, refuse_internal
 from rollway.records import BatchHeader
-from storage.log.partition_log import AppendResult, PartitionLog
 
 _APPENDS_PER_TURN = 32
 """Producing that begin in one turn of the loop: a small one to an idle writer is written there."""
@@ -49,7 +47,7 @@ def transactional_id_of(producing: Producing, batches: Sequence[ValidBatch], nam
     return owner
 
 
-def refuse_unacknowledged(options: ProduceOptions) -> None:
+def refuse_unacknowledged(options: AppendOptions) -> None:
     """Refuse records of a transaction that nobody waits for: an append that failed behind the answer would not stop the
     commit.
 
@@ -64,7 +62,7 @@ def refuse_unacknowledged(options: ProduceOptions) -> None:
 class PartitionAppend(NamedTuple):
     """What shall be appended to one partition, all or nothing."""
 
-    log: PartitionLog
+    log: Partition
     batches: Sequence[ValidBatch]
 
 
@@ -74,18 +72,17 @@ Submitted = PendingAppend | AppendResult | StorageError | Problem
 
 def submit_in_request(
     producing: Producing,
-    log: PartitionLog,
+    log: Partition,
     batches: Sequence[ValidBatch],
-    options: ProduceOptions,
-    *,
-    enlisted: bool = False,
+    options: AppendOptions,
+    enlistment: Enlistment | None = None,
 ) -> PendingAppend:
     """Submit for the client of the request that this task is at; its response tells how long to wait.
 
     Raises:
         Problem, StorageError: as ``Producing.submit``.
     """
-    pending = producing.submit(log, batches, options, Client.of_request(), enlisted=enlisted)
+    pending = producing.submit(log, batches, options, Client.of_request(), enlistment)
     request_context.throttle(pending.throttle_ms)
     return pending
 
@@ -93,7 +90,7 @@ def submit_in_request(
 async def submit_appends(
     producing: Producing,
     appends: Sequence[PartitionAppend],
-    options: ProduceOptions,
+    options: AppendOptions,
     transactional_id: str | None = None,
 ) -> list[Submitted]:
     """Put the batches of one request into their partitions' mailboxes; one outcome each, in order.
@@ -134,9 +131,9 @@ async def submit_appends(
 
 async def submit_append(
     producing: Producing,
-    log: PartitionLog,
+    log: Partition,
     batches: Sequence[ValidBatch],
-    options: ProduceOptions,
+    options: AppendOptions,
     transactional_id: str | None = None,
 ) -> PendingAppend | AppendResult:
     """As ``submit_appends``, for one partition.
@@ -165,7 +162,7 @@ async def _enlist(producing: Producing, appends: Sequence[PartitionAppend], tran
 
 
 def _submit(
-    producing: Producing, append: PartitionAppend, options: ProduceOptions, enlistment: Enlistment | None
+    producing: Producing, append: PartitionAppend, options: AppendOptions, enlistment: Enlistment | None
 ) -> Submitted:
     name = append.log.name
     if enlistment is not None:
@@ -174,12 +171,17 @@ def _submit(
         if name in enlistment.duplicates:
             # A partition may occur twice in a request: each takes the answers to its own batches.
             answers = enlistment.duplicates[name]
-            own = [answers.pop(0) for _ in append.batches]
-            return merged(own)
+            return _merged([answers.pop(0) for _ in append.batches])
     try:
-        return submit_in_request(producing, append.log, append.batches, options, enlisted=enlistment is not None)
+        return submit_in_request(producing, append.log, append.batches, options, enlistment)
     except (StorageError, Problem) as error:
         return error
+
+
+def _merged(results: Sequence[AppendResult]) -> AppendResult:
+    """Return the result of an append of several batches, made of the results of each."""
+    first = results[0]
+    return first._replace(last_offset=results[-1].last_offset, record_count=sum(each.record_count for each in results))
 
 
 def _refusal(append: PartitionAppend) -> RefusedError | None:

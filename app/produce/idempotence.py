@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.engine.appending import AppendOptions
+from app.engine.partitions import Partition
 from app.event_loop.piecewise import all_in_turns
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.problems import kinds
@@ -34,7 +35,6 @@ from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import InvalidRecordError, OutOfOrderSequenceError, StorageError
 from log_model.offsets import Offset
 from log_model.producers import KEYED_PRODUCER_ID_MIN, SEQUENCE_COUNT
-from storage.log.partition_log import PartitionLog
 
 EPOCH_COUNT = 2**15
 REPLAYED_HEADER = "Idempotent-Replayed"
@@ -150,9 +150,9 @@ async def stamp_keyed(producing: Producing, stamp: ProducerStamp, batches: Seque
 
 async def produce_keyed(
     producing: Producing,
-    log: PartitionLog,
+    log: Partition,
     batches: Sequence[ValidBatch],
-    options: ProduceOptions,
+    options: AppendOptions,
     stamp: ProducerStamp,
     timed: Sequence[bool] | None = None,
 ) -> ProduceResultDocument:
@@ -185,7 +185,7 @@ async def produce_keyed_to_topic(
     name: str,
     parsed: ParsedRecords,
     timed: Sequence[bool],
-    options: ProduceOptions,
+    options: AppendOptions,
     key: RequestKey,
 ) -> list[ProduceOutcome]:
     """Spread records over a topic's partitions under a key; one outcome each, in their order.
@@ -203,7 +203,7 @@ async def produce_keyed_to_topic(
     stamp = key.stamp_for(name, spread)
     async with producing.turns.of_key(producer_id):
         for log in topic.partitions:
-            known = log.producers.find(producer_id)
+            known = await producing.engine.appends.producer_state(log, producer_id)
             if known is not None and known.producer_epoch != stamp.producer_epoch:
                 # Found before anything is written: other records, or the topic has got more partitions since.
                 raise key_reused(log.name.partition)
@@ -216,7 +216,7 @@ async def _produce_rows(
     name: str,
     parsed: ParsedRecords,
     timed: Sequence[bool],
-    options: ProduceOptions,
+    options: AppendOptions,
     stamp: ProducerStamp,
     number: int,
     rows: list[int],

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from app.engine.partitions import Partition
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.problems.problem import Fault, invalid
 from app.produce.idempotence import EPOCH_COUNT, ProducerStamp, RequestKey, key_reused, mark_times, stamp_keyed
 from app.produce.produce_body import PartRequest, ProduceRequest
 from app.produce.stored_records import holds_same_records
 from app.produce.submit import Producing
+from log_model.batches.append_request import AppendResult
 from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import OutOfOrderSequenceError, UnknownTopicOrPartitionError
 from log_model.offsets import Offset
-from storage.log.partition_log import AppendResult, PartitionLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class KeyedParts:
         """
         await stamp_keyed(producing, self.stamps[place], batches)
 
-    def refuse_reuse(self, producing: Producing, request: ProduceRequest) -> None:
+    async def refuse_reuse(self, producing: Producing, request: ProduceRequest) -> None:
         """Refuse another request with the key before anything of it is written.
 
         Raises:
@@ -50,7 +51,7 @@ class KeyedParts:
             except UnknownTopicOrPartitionError:
                 continue
             for log in partitions:
-                known = log.producers.find(stamp.producer_id)
+                known = await producing.engine.appends.producer_state(log, stamp.producer_id)
                 if known is not None and known.producer_epoch != stamp.producer_epoch:
                     raise key_reused(log.name.partition)
 
@@ -58,7 +59,7 @@ class KeyedParts:
         self,
         producing: Producing,
         place: int,
-        log: PartitionLog,
+        log: Partition,
         batches: Sequence[ValidBatch],
         state: AppendResult | Exception,
     ) -> AppendResult | Exception:

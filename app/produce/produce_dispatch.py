@@ -16,8 +16,8 @@ import msgspec
 
 from app.access.access import Access
 from app.access.operations import Operation, topic_resource, transactional_id_resource
-from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.engine.appending import AppendOptions, PendingAppend
+from app.engine.partitions import Partition
 from app.problems import kinds
 from app.problems.engine import problem_for
 from app.problems.problem import Problem
@@ -31,11 +31,11 @@ from app.produce.producing import ProduceResultDocument, batches_of, count_recor
 from app.produce.submit import Producing
 from app.record_json.translate import Encoding
 from app.record_json.work_rooms import RequestWork
+from log_model.batches.append_request import AppendResult
 from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import InvalidRecordError, InvalidTopicError, StorageError
 from log_model.names import topic_name_problem
 from rollway.records.errors import BrokenRecordError, RecordFormatError
-from storage.log.partition_log import AppendResult, PartitionLog
 
 _HIDES_LOG_START = frozenset({2, 3, 6, 10, 17, 18, 29, 53, 56})
 """Kafka codes whose failures do not tell where the log begins (spec A7; 29 and 53 tell nothing at all)."""
@@ -82,7 +82,7 @@ class PartOutcome:
     """What became of one part: a result, or a problem; neither before that is known."""
 
     part: PartRequest
-    log: PartitionLog | None = None
+    log: Partition | None = None
     result: ProduceResultDocument | None = None
     problem: Problem | None = None
     record_errors: Sequence[tuple[int, str]] = ()
@@ -135,7 +135,7 @@ async def parse_request(
 
 
 async def produce_parts_keyed(
-    producing: Producing, access: Access, request: ProduceRequest, options: ProduceOptions, keyed: KeyedParts
+    producing: Producing, access: Access, request: ProduceRequest, options: AppendOptions, keyed: KeyedParts
 ) -> list[PartOutcome]:
     """As ``produce_parts``, once: what is in the log from an earlier time is answered with its offsets.
 
@@ -143,7 +143,7 @@ async def produce_parts_keyed(
         Problem: idempotency_key_reused; nothing was written.
     """
     async with producing.turns.of_key(keyed.turn_id):
-        keyed.refuse_reuse(producing, request)
+        await keyed.refuse_reuse(producing, request)
         return await produce_parts(producing, access, request, options, keyed)
 
 
@@ -151,7 +151,7 @@ async def produce_parts(
     producing: Producing,
     access: Access,
     request: ProduceRequest,
-    options: ProduceOptions,
+    options: AppendOptions,
     keyed: KeyedParts | None = None,
 ) -> list[PartOutcome]:
     """Append every part and wait as the options say; one outcome each, in order.
@@ -181,10 +181,10 @@ async def produce_parts(
     submitted = await submit_appends(producing, list(appends.values()), options, request.transactional_id)
     pendings: dict[int, PendingAppend] = {}
     for place, state in zip(appends, submitted, strict=True):
-        if isinstance(state, PendingAppend):
-            pendings[place] = state
-        else:
+        if isinstance(state, AppendResult | Exception):
             _settle(outcomes[place], place, state)
+        else:
+            pendings[place] = state
     if options.acks == "0":
         for place in pendings:
             outcomes[place].result = placeless_result(appends[place].log, count_records(appends[place].batches))
@@ -203,7 +203,7 @@ async def produce_parts(
 
 
 async def produce_parts_atomically(
-    producing: Producing, access: Access, request: ProduceRequest, options: ProduceOptions
+    producing: Producing, access: Access, request: ProduceRequest, options: AppendOptions
 ) -> tuple[list[PartOutcome], bool]:
     """Append every part or, for readers of committed records, none; and whether it is every part.
 
@@ -284,7 +284,7 @@ def _require(access: Access, resource: Any) -> None:
         raise refusal
 
 
-async def _batches(producing: Producing, log: PartitionLog, part: PartRequest) -> list[ValidBatch]:
+async def _batches(producing: Producing, log: Partition, part: PartRequest) -> list[ValidBatch]:
     if part.record_batches is not None:
         batches = await producing.validate(log, part.record_batches)
         refuse_reserved(batches)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.engine.appending import AppendOptions
+from app.engine.partitions import Partition
 from app.problems.engine import problem_for
 from app.produce.idempotence import ProducerStamp, mark_times, stamp_batches
 from app.produce.producing import batches_of, result_document
@@ -17,10 +18,10 @@ from app.produce.record_stream import RecordStream
 from app.produce.stored_records import KnownPlace, Rows, StoredPiece, find_stored
 from app.produce.submit import Producing
 from app.record_json.translate import TIME_ABSENT, Encoding, ParsedRecords, encode_document
+from log_model.batches.append_request import AppendResult
 from log_model.errors import OutOfOrderSequenceError, ProducerFencedError
 from log_model.offsets import Offset
 from log_model.producers import SEQUENCE_COUNT
-from storage.log.partition_log import AppendResult, PartitionLog
 
 
 class ProducerStream(RecordStream):
@@ -29,8 +30,8 @@ class ProducerStream(RecordStream):
     def __init__(
         self,
         producing: Producing,
-        log: PartitionLog,
-        options: ProduceOptions,
+        log: Partition,
+        options: AppendOptions,
         encoding: Encoding,
         instance: str,
         stamp: ProducerStamp,
@@ -65,18 +66,18 @@ class ProducerStream(RecordStream):
         self._stamp = await stamp_batches(self._producing, self._stamp, batches)
         await self._submit(log, batches)
 
-    async def _count_stored(self, log: PartitionLog) -> int:
+    async def _count_stored(self, log: Partition) -> int:
         """How many of the records to come the log has already, asked behind everything that was submitted before."""
         stamp = self._stamp
         self._producing.turns.begin_stream(log.name, stamp.producer_id, self)
-        entry = await self._producing.engine.partitions.run_in_log(log, lambda: log.producers.find(stamp.producer_id))
-        if entry is None or entry.producer_epoch != stamp.producer_epoch or not entry.batches:
+        state = await self._producing.engine.appends.producer_state(log, stamp.producer_id, behind_appends=True)
+        if state is None or state.producer_epoch != stamp.producer_epoch or not state.batches:
             return 0
-        self._known = [KnownPlace(batch.first_sequence, batch.first_offset) for batch in entry.batches]
-        count = (entry.last_sequence - stamp.base_sequence + 1) % SEQUENCE_COUNT
+        self._known = [KnownPlace(batch.first_sequence, batch.first_offset) for batch in state.batches]
+        count = (state.last_sequence - stamp.base_sequence + 1) % SEQUENCE_COUNT
         return count if count < SEQUENCE_COUNT // 2 else 0
 
-    async def _skip_stored(self, log: PartitionLog, parsed: ParsedRecords, timed: list[bool]) -> int:
+    async def _skip_stored(self, log: Partition, parsed: ParsedRecords, timed: list[bool]) -> int:
         """Acknowledge as duplicates those of the first records that the log has; return how many.
 
         Raises:
@@ -117,13 +118,13 @@ class ProducerStream(RecordStream):
         )
         return count
 
-    async def _acknowledge_stored(self, log: PartitionLog, pieces: list[StoredPiece]) -> None:
+    async def _acknowledge_stored(self, log: Partition, pieces: list[StoredPiece]) -> None:
         end = max(piece.base_offset + piece.record_count for piece in pieces)
         if self._options.acks == "0":
             return
-        if self._options.waits_for_fsync(log) and log.durable_end_offset < end:
-            # Written by a request that is gone: what it was not told yet must be true before this one is.
-            await self._producing.engine.partitions.run_in_log(log, log.flush)
+        if self._options.waits_for_fsync(log):
+            # The request that wrote them is gone, and may have ended before its fsync.
+            await self._producing.engine.appends.flush(log, Offset(end))
         for result in _results(log, pieces):
             self._acknowledged_count += result.record_count
             self._put_line(encode_document(result_document(log, result)) + b"\n")
@@ -133,7 +134,7 @@ def _is_same(piece: StoredPiece, rows: Rows) -> bool:
     return all(piece.rows.is_same(place, rows, piece.first_row + place) for place in range(piece.record_count))
 
 
-def _results(log: PartitionLog, pieces: list[StoredPiece]) -> Iterator[AppendResult]:
+def _results(log: Partition, pieces: list[StoredPiece]) -> Iterator[AppendResult]:
     """One answer for each batch of the log, as when it was appended."""
     log_start_offset = log.snapshot.log_start_offset
     for piece in pieces:

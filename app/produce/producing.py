@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.engine.appending import AppendOptions, PendingAppend
+from app.engine.partitions import Partition
 from app.event_loop.piecewise import all_in_turns
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.problems import request_context
@@ -24,10 +24,10 @@ from app.produce.submit import Producing
 from app.record_json.record_batches import compresses, plain_batches, validated_batches
 from app.record_json.translate import Encoding, ParsedRecords, parse_record_list
 from app.record_json.work_rooms import RequestWork
+from log_model.batches.append_request import AppendResult
 from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import StorageError
 from log_model.offsets import NO_TIMESTAMP
-from storage.log.partition_log import AppendResult, PartitionLog
 
 _PREPARED_AT_ONCE = 4
 """Groups of partitions of one request that are encoded at the same time, in threads that other requests use as well."""
@@ -81,7 +81,7 @@ class ProduceOutcome:
         return ProduceFailureDocument(self.partition, self.problem.document(instance))
 
 
-def result_document(log: PartitionLog, result: AppendResult, throttle_ms: int | None = None) -> ProduceResultDocument:
+def result_document(log: Partition, result: AppendResult, throttle_ms: int | None = None) -> ProduceResultDocument:
     """The answer for one partition; without ``throttle_ms`` the request's own is in it."""
     return ProduceResultDocument(
         partition=log.name.partition,
@@ -96,7 +96,7 @@ def result_document(log: PartitionLog, result: AppendResult, throttle_ms: int | 
     )
 
 
-def placeless_result(log: PartitionLog, record_count: int = 0, throttle_ms: int | None = None) -> ProduceResultDocument:
+def placeless_result(log: Partition, record_count: int = 0, throttle_ms: int | None = None) -> ProduceResultDocument:
     """The answer to a request without records (spec A12), or to one that waits for nothing: its offsets are -1.
 
     ``record_count`` records were taken. Without ``throttle_ms`` the request's own is in it.
@@ -134,7 +134,7 @@ async def parse_records(
 
 async def plain_batches_of(
     producing: Producing,
-    log: PartitionLog,
+    log: Partition,
     body: bytes | bytearray,
     encoding: Encoding,
     *,
@@ -163,7 +163,7 @@ def _are_quick(parsed: ParsedRecords, rows: Sequence[int] | None = None) -> bool
 
 async def batches_of(
     producing: Producing,
-    log: PartitionLog,
+    log: Partition,
     parsed: ParsedRecords,
     rows: Sequence[int] | None = None,
     *,
@@ -186,9 +186,9 @@ async def batches_of(
 
 async def produce(
     producing: Producing,
-    log: PartitionLog,
+    log: Partition,
     batches: Sequence[ValidBatch],
-    options: ProduceOptions,
+    options: AppendOptions,
     transactional_id: str | None = None,
 ) -> ProduceResultDocument:
     """Append batches and wait as the options say; with ``acks=0`` the result has no offsets.
@@ -209,7 +209,7 @@ async def produce(
 
 
 async def produce_to_topic(
-    producing: Producing, name: str, parsed: ParsedRecords, options: ProduceOptions
+    producing: Producing, name: str, parsed: ParsedRecords, options: AppendOptions
 ) -> list[ProduceOutcome]:
     """Spread records over a topic's partitions; one outcome each, in order. None waits for another, or fails with it.
 
@@ -278,7 +278,7 @@ def _parts(spread: dict[int, list[int]], count_max: int) -> Iterator[_Part]:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    log: PartitionLog
+    log: Partition
     batches: list[ValidBatch]
 
     @property
@@ -288,7 +288,7 @@ class _Encoded:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    log: PartitionLog
+    log: Partition
     pending: PendingAppend
 
 
@@ -298,7 +298,7 @@ async def _encode(
     """The batches of some partitions, made in a thread when they are large; of each its batches or why not."""
     encoded: list[_Encoded | ProduceOutcome] = []
     async with slots:
-        logs: list[tuple[PartitionLog, list[int] | None]] = []
+        logs: list[tuple[Partition, list[int] | None]] = []
         for number, rows in part:
             try:
                 log = producing.engine.partition(name, number)
@@ -310,16 +310,16 @@ async def _encode(
         all_rows = list(itertools.chain.from_iterable(rows for _, rows in part))
         is_quick = _are_quick(parsed, all_rows) and not any(compresses(log.config) for log, _ in logs)
         made = make() if is_quick else await call_in(producing.pools.read, make)
-    for (log, _), batches in zip(logs, made, strict=True):
+    for (partition, _), batches in zip(logs, made, strict=True):
         if isinstance(batches, Exception):
-            encoded.append(ProduceOutcome(log.name.partition, None, problem_for(batches)))
+            encoded.append(ProduceOutcome(partition.name.partition, None, problem_for(batches)))
         else:
-            encoded.append(_Encoded(log, batches))
+            encoded.append(_Encoded(partition, batches))
     return encoded
 
 
 def _encode_each(
-    logs: Sequence[tuple[PartitionLog, list[int] | None]], parsed: ParsedRecords
+    logs: Sequence[tuple[Partition, list[int] | None]], parsed: ParsedRecords
 ) -> list[list[ValidBatch] | StorageError | Problem]:
     made: list[list[ValidBatch] | StorageError | Problem] = []
     for log, rows in logs:
@@ -332,14 +332,14 @@ def _encode_each(
     return made
 
 
-def _begin(producing: Producing, encoded: _Encoded, options: ProduceOptions) -> _Begun | ProduceOutcome:
+def _begin(producing: Producing, encoded: _Encoded, options: AppendOptions) -> _Begun | ProduceOutcome:
     try:
         return _Begun(encoded.log, submit_in_request(producing, encoded.log, encoded.batches, options))
     except (StorageError, Problem) as error:
         return ProduceOutcome(encoded.partition, None, problem_for(error))
 
 
-async def _end(producing: Producing, begun: _Begun | ProduceOutcome, options: ProduceOptions) -> ProduceOutcome:
+async def _end(producing: Producing, begun: _Begun | ProduceOutcome, options: AppendOptions) -> ProduceOutcome:
     if isinstance(begun, ProduceOutcome):
         return begun
     number = begun.log.name.partition

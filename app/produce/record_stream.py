@@ -20,7 +20,8 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.engine.appending import AppendOptions
+from app.engine.partitions import Partition
 from app.event_loop.pools import INLINE_BYTES_MAX, call_in
 from app.http.bodies.body import BODY_BYTES_ALWAYS_TAKEN
 from app.media_types import NDJSON
@@ -37,9 +38,9 @@ from app.produce.producing import (
 )
 from app.produce.submit import Producing
 from app.record_json.translate import Encoding, ParsedRecords, encode_document, parse_record_lines
+from log_model.batches.append_request import AppendResult
 from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import ShuttingDownError, StorageError, let_go_of_frames
-from storage.log.partition_log import AppendResult, PartitionLog
 
 BATCH_BYTES = 512 * 1024
 """So many bytes of lines are appended together although earlier ones are still on their way."""
@@ -54,7 +55,7 @@ UNREAD_BYTES_MAX = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
-    log: PartitionLog
+    log: Partition
     outcome: asyncio.Task[AppendResult]
 
 
@@ -94,7 +95,7 @@ class RecordStream:
         producing: Producing,
         topic: str,
         partition: int | None,
-        options: ProduceOptions,
+        options: AppendOptions,
         encoding: Encoding,
         instance: str,
     ) -> None:
@@ -290,7 +291,7 @@ class RecordStream:
         self._line_count += len(parsed)
         return parsed
 
-    async def _submit(self, log: PartitionLog, batches: Sequence[ValidBatch]) -> None:
+    async def _submit(self, log: Partition, batches: Sequence[ValidBatch]) -> None:
         """Put each batch on its way, as an append of its own."""
         for batch in batches:
             while len(self._in_flight) >= self._in_flight_max:
@@ -319,11 +320,11 @@ class RecordStream:
         await asyncio.wait([self._in_flight[0].outcome])
         self._acknowledge(self._in_flight.popleft())
 
-    def _next_options(self) -> ProduceOptions:
+    def _next_options(self) -> AppendOptions:
         """An expected offset is that of the first batch; the rest follows it."""
         options = self._options
         if not self._is_first_submit:
-            options = ProduceOptions(options.acks, options.durability, options.timeout_ms)
+            options = AppendOptions(options.acks, options.durability, options.timeout_ms)
         self._is_first_submit = False
         return options
 

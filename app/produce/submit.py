@@ -7,22 +7,22 @@ import functools
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.engine_local.engine import LocalEngine
-from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.partitions.produce_waiters import Outcome, ProduceOptions
-from app.engine_local.partitions.producer_turns import ProducerTurns
+from app.engine.appending import AppendOptions, Enlistment, Outcome, PendingAppend
+from app.engine.engine import Engine
+from app.engine.partitions import Partition
 from app.event_loop.pools import INLINE_BYTES_MAX, Pools, call_in
 from app.http.bodies.byte_budget import ByteBudget
 from app.metrics.metrics import Metrics
 from app.produce.partitioning import StickyPartitioner
+from app.produce.producer_turns import ProducerTurns
 from app.quotas.limits import QuotaKind
 from app.quotas.throttling import Client, Quotas
-from app.record_json.record_batches import needs_codec
+from app.record_json.record_batches import batches_at_once
 from app.record_json.work_rooms import WorkRooms
 from app.settings import Settings
+from log_model.batches.append_request import AppendResult
 from log_model.batches.batch_validation import ValidBatch, validate_batches
 from log_model.batches.message_conversion import convert_message_set
-from storage.log.partition_log import AppendResult, PartitionLog
 
 
 class AppendObserver(Protocol):
@@ -46,7 +46,7 @@ class Producing:
 
     def __init__(
         self,
-        engine: LocalEngine,
+        engine: Engine,
         settings: Settings,
         metrics: Metrics,
         pools: Pools,
@@ -68,17 +68,19 @@ class Producing:
         self.released = asyncio.Event()
         engine.topics.on_deleted.append(self.sticky.forget)
 
-    async def validate(self, log: PartitionLog, body: bytes | bytearray | memoryview) -> list[ValidBatch]:
+    async def validate(self, log: Partition, body: bytes | bytearray | memoryview) -> list[ValidBatch]:
         """Check a body of record batches, in a thread when it is large or needs a codec.
 
         Raises:
             RefusedError: as ``validate_batches``.
         """
-        check = functools.partial(validate_batches, body, log.config, self.engine.now_ms())
-        is_quick = len(body) <= INLINE_BYTES_MAX and not needs_codec(body, log.config)
-        return check() if is_quick else await call_in(self.pools.read, check)
+        config, now_ms = log.config, self.engine.now_ms()
+        batches = batches_at_once(body, config, now_ms, INLINE_BYTES_MAX)
+        if batches is None:
+            batches = await call_in(self.pools.read, functools.partial(validate_batches, body, config, now_ms))
+        return batches
 
-    async def convert(self, log: PartitionLog, body: bytes | bytearray) -> list[ValidBatch]:
+    async def convert(self, log: Partition, body: bytes | bytearray) -> list[ValidBatch]:
         """Check a body of messages of magic 0 or 1 and make batches of them, in a thread.
 
         Raises:
@@ -89,31 +91,30 @@ class Producing:
 
     def submit(
         self,
-        log: PartitionLog,
+        log: Partition,
         batches: Sequence[ValidBatch],
-        options: ProduceOptions,
+        options: AppendOptions,
         client: Client,
-        *,
-        enlisted: bool = False,
+        enlistment: Enlistment | None = None,
     ) -> PendingAppend:
         """Give batches to the engine. ``throttle_ms`` of the result tells how long ``client`` is asked to wait.
 
-        Transactional batches must be ``enlisted`` with the coordinator; see ``enlisting``. The bytes are charged also
-        when the log refuses them later: they came over the wire (spec A3).
+        Every append of a client comes here. Transactional batches need their ``enlistment``; see ``enlisting``. The
+        bytes are charged also when the log refuses them later: they came over the wire (spec A3).
 
         Raises:
             Problem: overloaded.
-            StorageError: as ``LocalAppends.submit``; nothing was taken.
+            StorageError: as ``Appends.submit``; nothing was taken.
         """
-        pending = self.engine.appends.submit(log, batches, options, enlisted=enlisted)
+        pending = self.engine.appends.submit(log, batches, options, enlistment)
         self.jobs.note_append(batches, pending)
         pending.throttle_ms = self.quotas.charge(QuotaKind.PRODUCE, client, pending.size_bytes)
         return pending
 
-    async def outcome_of(self, pending: PendingAppend, options: ProduceOptions) -> AppendResult:
-        """Wait for one append; as ``LocalAppends.outcome_of``."""
+    async def outcome_of(self, pending: PendingAppend, options: AppendOptions) -> AppendResult:
+        """Wait for one append; as ``Appends.outcome_of``."""
         return await self.engine.appends.outcome_of(pending, options)
 
-    async def outcomes_of(self, pendings: Sequence[PendingAppend], options: ProduceOptions) -> list[Outcome]:
-        """Wait for many appends; as ``LocalAppends.outcomes_of``."""
+    async def outcomes_of(self, pendings: Sequence[PendingAppend], options: AppendOptions) -> list[Outcome]:
+        """Wait for many appends; as ``Appends.outcomes_of``."""
         return await self.engine.appends.outcomes_of(pendings, options)

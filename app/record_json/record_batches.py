@@ -8,7 +8,14 @@ from typing import Protocol, cast
 
 from app.problems.engine import record_problem
 from app.record_json.translate import Encoding, ParsedRecords
-from log_model.batches.batch_validation import ValidBatch, allows_range, allows_records, own_batch, own_section
+from log_model.batches.batch_validation import (
+    ValidBatch,
+    allows_range,
+    allows_records,
+    own_batch,
+    own_section,
+    validate_batches,
+)
 from log_model.batches.message_conversion import check_fits_segment, validate_each
 from log_model.batches.recompression import level_of, stored_codec
 from log_model.config import TopicConfig
@@ -144,6 +151,21 @@ def _one_batch(parsed: ParsedRecords, config: TopicConfig) -> ValidBatch | None:
         return None
     batch = encode_lists(parsed.timestamps, parsed.keys, parsed.values, parsed.headers)
     return own_batch(batch) if len(batch) <= bytes_max else None
+
+
+def batches_at_once(
+    body: bytes | bytearray | memoryview, config: TopicConfig, now_ms: int, size_bytes_max: int
+) -> list[ValidBatch] | None:
+    """Return the validated batches of a body; ``None`` for a body that takes long and so needs a thread.
+
+    That is a body of more than ``size_bytes_max``, or one that is decompressed or compressed.
+
+    Raises:
+        RefusedError: as ``validate_batches``.
+    """
+    if len(body) > size_bytes_max or needs_codec(body, config):
+        return None
+    return validate_batches(body, config, now_ms)
 
 
 def needs_codec(body: bytes | bytearray | memoryview, config: TopicConfig) -> bool:

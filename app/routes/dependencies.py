@@ -47,7 +47,6 @@ from schemas.names import (
     transactional_id_problem,
 )
 from schemas.offsets import Isolation
-from storage.log.partition_log import PartitionLog
 
 CONTROL_BODY_BYTES_MAX = 1024 * 1024
 CONTROL_VALUES_MAX = 250_000
@@ -234,13 +233,7 @@ async def partition_of(topic: TopicName, partition: PartitionNumber, engine: Eng
     return engine.partition(topic, partition)
 
 
-async def log_of(topic: TopicName, partition: PartitionNumber, parts: PartsOf) -> PartitionLog:
-    """Return the partition's log; as ``partition_of`` does, for routes that do not use the port yet."""
-    return parts.engine.partition(topic, partition)
-
-
 PartitionOf = Annotated[Partition, Depends(partition_of)]
-LogOf = Annotated[PartitionLog, Depends(log_of)]
 OffsetInPath = Annotated[OffsetParameter, Path(description="Offset of the record.", examples=[42])]
 
 

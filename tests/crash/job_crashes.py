@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from app.engine.appending import AppendOptions
 from app.engine.transactions import ProducerIdentity
-from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.load_jobs.decisions import Winner
 from app.load_jobs.state import JobMode, JobState
 from app.produce.enlisting import submit_append
@@ -190,7 +190,7 @@ class JobWorkload:
         number = log.name.partition
         sequence = attempt.sequences.get(number, 0)
         batches = valid_transactional(log, ProducerIdentity(attempt.producer_id, 0), sequence, *values)
-        options = ProduceOptions()
+        options = AppendOptions()
         submitted = await submit_append(self.parts.producing, log, batches, options)
         if not isinstance(submitted, AppendResult):
             await self.parts.engine.appends.outcome_of(submitted, options)

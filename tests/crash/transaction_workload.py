@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from app.engine.appending import AppendOptions
 from app.engine.transactions import ProducerIdentity
-from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.metrics.metrics import Metrics
 from app.service.parts import Parts
 from app.settings import Settings
@@ -243,7 +243,7 @@ class TransactionWorkload:
     async def _append_plain(self, _: str) -> None:
         log = self.source.choice(self._logs())
         value = self._value()
-        options = ProduceOptions()
+        options = AppendOptions()
         await self.parts.engine.appends.outcome_of(
             self.parts.engine.appends.submit(log, valid_batches(log, value), options), options
         )

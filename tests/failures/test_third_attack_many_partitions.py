@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 import httpx
 import pytest
 
-from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.engine.appending import AppendOptions
 from app.event_loop.pools import INLINE_BYTES_MAX
 from app.fetch import offset_lookup
 from app.produce import enlisting, idempotence, partitioning, produce_dispatch, producing
@@ -126,7 +126,7 @@ def test_a_record_is_looked_at_as_often_for_many_partitions_as_for_few(
         count = 10 * PARTITIONS
         values = Counted([b"v"] * count)
         parsed = ParsedRecords([None] * count, values, [1] * count, None, [row % partitions for row in range(count)], 1)
-        producing_all = producing.produce_to_topic(server.service.parts.producing, name, parsed, ProduceOptions())
+        producing_all = producing.produce_to_topic(server.service.parts.producing, name, parsed, AppendOptions())
         outcomes = asyncio.run_coroutine_threadsafe(producing_all, loop).result(30)
         assert [outcome.problem for outcome in outcomes] == [None] * partitions
         return values.looks

@@ -12,7 +12,7 @@ import pytest
 from app.cli import run
 from app.cli.records import fetch
 from app.cli.records.line_source import LineSource
-from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.engine.appending import AppendOptions
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
 from app.settings import Settings
@@ -33,7 +33,7 @@ async def look_after_moved(tmp_path: Path) -> str | None:
     try:
         topic, _ = await parts.engine.topics.ensure("t", 1, {"flush.policy": "interval"})
         (log,) = topic.partitions
-        options = ProduceOptions(acks="1")
+        options = AppendOptions(acks="1")
         await parts.engine.appends.outcome_of(
             parts.engine.appends.submit(log, valid_batches(log, b"x"), options), options
         )

@@ -7,8 +7,9 @@ import asyncio
 import httpx
 import pytest
 
+from app.engine.appending import AppendOptions
 from app.engine.transactions import ProducerIdentity
-from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.engine_local.transactions.sessions import Enlistment, Session
 from tests.support.servers import ThreadedServer
 from tests.support.transactions import committed_values, transactional_batch, valid_transactional
 
@@ -21,10 +22,10 @@ def hang(server: ThreadedServer, topic: str, producer: ProducerIdentity) -> None
     async def append() -> None:
         parts = server.service.parts
         log = parts.engine.partition(topic.rpartition("/")[2], 0)
-        options = ProduceOptions()
+        options = AppendOptions()
         batches = valid_transactional(log, producer, 0, b"hanging")
         await parts.engine.appends.outcome_of(
-            parts.engine.appends.submit(log, batches, options, enlisted=True), options
+            parts.engine.appends.submit(log, batches, options, Enlistment(Session(), {}, {})), options
         )
 
     loop = server.service.loop

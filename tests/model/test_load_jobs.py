@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from app.engine.appending import AppendOptions
 from app.engine.transactions import ProducerIdentity
-from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.load_jobs.decisions import Winner
 from app.load_jobs.state import JobMode
 from app.problems.problem import Problem
@@ -128,9 +128,9 @@ class Machine:
         identity = ProducerIdentity(attempt.producer_id, 0)
         batches = valid_transactional(self.log, identity, len(attempt.values), value)
         try:
-            submitted = await submit_append(self.parts.producing, self.log, batches, ProduceOptions())
+            submitted = await submit_append(self.parts.producing, self.log, batches, AppendOptions())
             if not isinstance(submitted, AppendResult):
-                await self.parts.engine.appends.outcome_of(submitted, ProduceOptions())
+                await self.parts.engine.appends.outcome_of(submitted, AppendOptions())
         except (ProducerFencedError, InvalidPidMappingError):
             assert job.state != "open"
             return

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from app.engine.appending import AppendOptions
 from app.engine_local.engine import LocalEngine
-from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
 from app.service.parts import Parts
@@ -42,7 +42,7 @@ class Stand:
         return (await self.engine.topics.ensure(name, partitions, settings))[0].partitions
 
     async def append(self, log: PartitionLog, *values: bytes) -> None:
-        options = ProduceOptions(acks="1")
+        options = AppendOptions(acks="1")
         appends = self.engine.appends
         await appends.outcome_of(appends.submit(log, valid_batches(log, *values), options), options)
 

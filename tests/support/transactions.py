@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from app.engine.appending import AppendOptions
 from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.produce.enlisting import submit_append
 from app.service.parts import Parts
 from log_model.batches.batch_validation import ValidBatch, validate_batches
@@ -92,11 +92,11 @@ class TestProducer:
     ) -> AppendResult:
         """Append with this sequence, as this producer or another."""
         batches = valid_transactional(log, identity or self.identity, sequence, *values)
-        options = ProduceOptions()
+        options = AppendOptions()
         submitted = await submit_append(self.parts.producing, log, batches, options)
         return submitted if isinstance(submitted, AppendResult) else await self._outcome(submitted, options)
 
-    async def _outcome(self, pending: PendingAppend, options: ProduceOptions) -> AppendResult:
+    async def _outcome(self, pending: PendingAppend, options: AppendOptions) -> AppendResult:
         return await self.parts.engine.appends.outcome_of(pending, options)
 
     async def end(self, *, commit: bool, wait_ms: int = 30_000) -> str:

@@ -9,132 +9,152 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
+from app.engine import appending
+from app.engine.appending import AppendOptions, Appends, Enlistment, Outcome, ProducerState
+from app.engine.partitions import Partition
+from app.engine_local.logs import log_behind
 from app.engine_local.partitions.directory import Partitions
 from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.partitions.produce_waiters import Outcome, ProduceOptions, timed_out
-from app.engine_local.partitions.unanswered import count_when_written
+from app.engine_local.partitions.produce_waiters import lacks_copies, timed_out
 from app.metrics.metrics import Metrics
+from log_model.batches.append_request import AppendRequest, AppendResult
 from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import InvalidTxnStateError, StorageError
 from log_model.names import refuse_internal
 from log_model.offsets import Offset
-from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
+from storage.log.partition_log import PartitionLog
 
 
 class LocalAppends:
-    """Appends to the partitions of one data directory."""
+    """Appends to the partitions of one data directory; ``app.engine.appending`` says what each call promises."""
 
     def __init__(self, partitions: Partitions, metrics: Metrics) -> None:
         self._partitions = partitions
         self.metrics = metrics
 
     def submit(
-        self, log: PartitionLog, batches: Sequence[ValidBatch], options: ProduceOptions, *, enlisted: bool = False
+        self,
+        partition: Partition,
+        batches: Sequence[ValidBatch],
+        options: AppendOptions,
+        enlistment: Enlistment | None = None,
     ) -> PendingAppend:
-        """Put batches into their partition's mailbox; wait for the outcome with ``outcome_of``.
-
-        Transactional ones must be ``enlisted`` with the coordinator: see ``app.produce.enlisting``.
-
-        Raises:
-            Problem: overloaded.
-            NotEnoughReplicasError: ``acks=all``, and too few copies are in sync (spec A5).
-            InvalidTxnStateError: a batch is transactional and nobody could end its transaction.
-            StorageError: the partition is gone or the service is stopping, or the topic is internal.
-        """
-        refuse_internal(log.name.topic)
-        if not enlisted and any(batch.header.is_transactional for batch in batches):
-            raise InvalidTxnStateError("the batch is transactional, but its producer has no transaction open")
-        request = AppendRequest(
-            tuple(batches), None if options.expected_offset is None else Offset(options.expected_offset)
-        )
+        """Put the batches into the mailbox of their partition."""
+        refuse_internal(partition.name.topic)
+        if enlistment is None:
+            for batch in batches:
+                if batch.header.is_transactional:
+                    raise InvalidTxnStateError("the batch is transactional, but its producer has no transaction open")
+        writer = self._partitions.writer_of(partition)
         if options.acks == "all":
-            log.replicas.check_before_append()
-        size_bytes = sum(batch.size_bytes for batch in batches)
-        pending = self._partitions.writer_of(log).append(
-            request, size_bytes=size_bytes, wants_fsync=options.acks != "0" and options.waits_for_fsync(log)
-        )
-        if options.acks == "0":
-            if pending.result is None:
-                count_when_written(self, pending, is_dropped=True)
-            else:
-                self.count_produced(pending.result, pending.size_bytes)
+            writer.log.replicas.check_before_append()
+        expected = options.expected_offset
+        request = AppendRequest(tuple(batches), None if expected is None else Offset(expected))
+        wants_fsync = options.acks != "0" and options.waits_for_fsync(partition)
+        pending = writer.append(request, size_bytes=request.size_bytes, wants_fsync=wants_fsync)
+        if pending.result is not None:
+            self.count_produced(pending.result, pending.size_bytes)
+        else:
+            pending.call_when_written(self._note_unacknowledged if options.acks == "0" else self._note_written)
         return pending
 
-    async def outcome_of(self, pending: PendingAppend, options: ProduceOptions) -> AppendResult:
-        """Wait as long as the options say: for the file, for the fsync, for all copies.
-
-        Raises:
-            Problem: request_timed_out; the append goes on.
-            StorageError: what the log answered.
-        """
+    async def outcome_of(self, pending: appending.PendingAppend, options: AppendOptions) -> AppendResult:
+        """Wait as long as the options say: for the file, for the fsync, for all copies."""
+        assert isinstance(pending, PendingAppend)
         ends_at = asyncio.get_running_loop().time() + options.timeout_ms / 1000
         try:
             async with asyncio.timeout_at(ends_at):
                 result = await (pending.fsynced if pending.wants_fsync else pending.written)
         except TimeoutError:
-            count_when_written(self, pending)
             raise timed_out(options, pending.result) from None
-        self.count_produced(result, pending.size_bytes)
-        if options.lacks_copies(pending.log, result):
+        if lacks_copies(options, pending.partition, result):
             outcomes: list[Outcome] = [result]
             await self._wait_for_copies((pending,), outcomes, options, ends_at)
             if isinstance(outcomes[0], Exception):
                 raise outcomes[0]
         return result
 
-    async def outcomes_of(self, pendings: Sequence[PendingAppend], options: ProduceOptions) -> list[Outcome]:
-        """Wait for all of these as ``outcome_of`` does, together no longer than the timeout; one outcome each.
-
-        Raises:
-            Problem: overloaded, too many requests wait for copies; the appends go on.
-        """
+    async def outcomes_of(self, pendings: Sequence[appending.PendingAppend], options: AppendOptions) -> list[Outcome]:
+        """Wait for all of these as ``outcome_of`` does."""
         ends_at = asyncio.get_running_loop().time() + options.timeout_ms / 1000
+        local = [pending for pending in pendings if isinstance(pending, PendingAppend)]
+        assert len(local) == len(pendings)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(ends_at):
-                for pending in pendings:
-                    # One after the other: they go on together whoever is waited for.
+                for pending in local:
+                    # One after the other: they go on together whichever is waited for.
                     with contextlib.suppress(StorageError):
                         await (pending.fsynced if pending.wants_fsync else pending.written)
-        outcomes = [self._answered(pending, options) for pending in pendings]
-        for pending, outcome in zip(pendings, outcomes, strict=True):
-            if not isinstance(outcome, Exception):
-                self.count_produced(outcome, pending.size_bytes)
-        await self._wait_for_copies(pendings, outcomes, options, ends_at)
+        outcomes = [_answered(pending, options) for pending in local]
+        await self._wait_for_copies(local, outcomes, options, ends_at)
         return outcomes
-
-    def _answered(self, pending: PendingAppend, options: ProduceOptions) -> Outcome:
-        """What the writer has answered by now."""
-        future = pending.fsynced if pending.wants_fsync else pending.written
-        if not future.done() or future.cancelled():
-            count_when_written(self, pending)
-            return timed_out(options, pending.result)
-        error = future.exception()
-        if error is None:
-            return future.result()
-        if isinstance(error, StorageError):
-            return error
-        raise error
 
     async def _wait_for_copies(
         self,
         pendings: Sequence[PendingAppend],
         outcomes: list[Outcome],
-        options: ProduceOptions,
+        options: AppendOptions,
         ends_at: float,
     ) -> None:
         """Replace the outcomes of appends that other copies do not have yet (spec A5, A6)."""
         waiting: dict[int, tuple[PartitionLog, AppendResult]] = {}
         for place, (pending, outcome) in enumerate(zip(pendings, outcomes, strict=True)):
-            if not isinstance(outcome, Exception) and options.lacks_copies(pending.log, outcome):
-                waiting[place] = (pending.log, outcome)
+            if not isinstance(outcome, Exception) and lacks_copies(options, pending.partition, outcome):
+                waiting[place] = (pending.partition, outcome)
         if waiting:
             wait_ms = 1000 * (ends_at - asyncio.get_running_loop().time())
             waited = await self._partitions.produce_waiters.wait(tuple(waiting.values()), options, wait_ms)
             for place, outcome in zip(waiting, waited, strict=True):
                 outcomes[place] = outcome
 
+    async def flush(self, partition: Partition, end: Offset) -> None:
+        """Flush in the writer's turn, unless an earlier flush covers the records."""
+        writer = self._partitions.writer_of(partition)
+        if writer.log.durable_end_offset < end:
+            await writer.run(writer.log.flush)
+
+    async def producer_state(
+        self, partition: Partition, producer_id: int, *, behind_appends: bool = False
+    ) -> ProducerState | None:
+        """Look at the producers of the log, with ``behind_appends`` in the writer's turn."""
+        log = log_behind(partition)
+        if behind_appends:
+            entry = await self._partitions.writer_of(log).run(lambda: log.producers.find(producer_id))
+        else:
+            entry = log.producers.find(producer_id)
+        return None if entry is None else ProducerState(entry.producer_epoch, entry.last_sequence, entry.batches)
+
+    # Counting
+
     def count_produced(self, result: AppendResult, size_bytes: int) -> None:
-        """Count what was appended; a duplicate was appended before."""
+        """Count an append that is in the file. A duplicate was counted before."""
         if not result.duplicate:
             self.metrics.produced_records.inc(result.record_count)
             self.metrics.produced_bytes.inc(size_bytes)
+
+    def _note_written(self, pending: PendingAppend) -> None:
+        if pending.result is not None:
+            self.count_produced(pending.result, pending.size_bytes)
+
+    def _note_unacknowledged(self, pending: PendingAppend) -> None:
+        """As ``_note_written``, for an append whose failure no response tells."""
+        self._note_written(pending)
+        if pending.error is not None:
+            self.metrics.dropped_appends.inc()
+
+
+def _answered(pending: PendingAppend, options: AppendOptions) -> Outcome:
+    """Return what the writer has answered by now."""
+    future = pending.fsynced if pending.wants_fsync else pending.written
+    if not future.done() or future.cancelled():
+        return timed_out(options, pending.result)
+    error = future.exception()
+    if error is None:
+        return future.result()
+    if isinstance(error, StorageError):
+        return error
+    raise error
+
+
+_: type[Appends] = LocalAppends
+"""Held by the type checker: these are the engine's appends."""

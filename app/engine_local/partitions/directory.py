@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from app.engine.partitions import Partition
 from app.engine_local.partitions.fetch_waiters import FetchWaiters
 from app.engine_local.partitions.flush_pace import FlushPace
 from app.engine_local.partitions.log_start_moves import LogStartMoves
@@ -98,13 +99,18 @@ class Partitions:
 
     # Writers
 
-    def writer_of(self, log: PartitionLog) -> PartitionWriter:
-        """The partition's writer, made when first needed."""
-        writer = self._writers.get(log.name)
-        if writer is None or writer.log is not log:
-            if self._manager.partition(log.name.topic, log.name.partition) is not log:
+    def writer_of(self, partition: Partition) -> PartitionWriter:
+        """Return the partition's writer, made when first needed.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic was deleted meanwhile.
+        """
+        writer = self._writers.get(partition.name)
+        if writer is None or writer.log is not partition:
+            log = self._manager.partition(*partition.name)
+            if log is not partition:
                 # A request that found the topic before it was deleted; its successor has a writer of its own.
-                raise UnknownTopicOrPartitionError(f"topic {log.name.topic!r} was deleted")
+                raise UnknownTopicOrPartitionError(f"topic {partition.name.topic!r} was deleted")
             writer = PartitionWriter(
                 log,
                 write_pool=self._pools.write,
@@ -113,7 +119,7 @@ class Partitions:
                 limits=self._limits,
                 pace=self._flush_pace,
             )
-            self._writers[log.name] = writer
+            self._writers[partition.name] = writer
         return writer
 
     def writers(self) -> list[PartitionWriter]:

@@ -1,4 +1,4 @@
-"""One append on its way to the file and, where somebody waits for that, to the disk."""
+"""One append on its way to the file and, if that is waited for, to the disk."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ Result = TypeVar("Result")
 
 
 class PendingAppend:
-    """One append on its way. ``written`` completes when readers of the file see it, ``fsynced`` when a power cut
-    would not take it. Both fail with the same error when the append is refused.
+    """One append on its way, as ``app.engine.appending`` promises it.
 
-    ``fsynced`` completes only if somebody asked: by the topic's ``flush.policy=group`` or by ``wants_fsync``.
+    ``written`` completes when the batches are in the file, ``fsynced`` when a power cut would not take them. Both fail
+    with the same error when the append is refused. ``fsynced`` completes only with ``wants_fsync``, or with the topic's
+    ``flush.policy=group``.
 
-    ``result`` and ``error`` tell what is known already, without a future: most appends are written when they are
-    handed back. ``throttle_ms`` is how long the client that asked for it is to be silent.
+    ``result`` and ``error`` are known without a future: most appends are written when ``PartitionWriter.append``
+    returns.
     """
 
     __slots__ = (
@@ -27,9 +28,10 @@ class PendingAppend:
         "_fsynced",
         "_is_fsynced",
         "_loop",
+        "_on_written",
         "_written",
         "error",
-        "log",
+        "partition",
         "request",
         "result",
         "size_bytes",
@@ -39,13 +41,13 @@ class PendingAppend:
 
     def __init__(
         self,
-        log: PartitionLog,
+        partition: PartitionLog,
         request: AppendRequest,
         size_bytes: int,
         wants_fsync: bool,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.log = log
+        self.partition = partition
         self.request = request
         self.size_bytes = size_bytes
         self.wants_fsync = wants_fsync
@@ -56,14 +58,28 @@ class PendingAppend:
         self._loop = loop
         self._written: asyncio.Future[AppendResult] | None = None
         self._fsynced: asyncio.Future[AppendResult] | None = None
+        self._on_written: Callable[[PendingAppend], None] | None = None
         self._callback: Callable[[PendingAppend], None] | None = None
 
-    def call_when_fsynced(self, callback: Callable[[PendingAppend], None]) -> None:
-        """Call ``callback``, the only one, as soon as it is fsynced or refused: without a turn of the loop between."""
-        self._callback = callback
+    def call_when_written(self, callback: Callable[[PendingAppend], None]) -> None:
+        """Call ``callback``, the only one, once the append is written or refused: now if it is already."""
+        if self.result is None and self.error is None:
+            self._on_written = callback
+        else:
+            callback(self)
+
+    def call_when_done(self, callback: Callable[[PendingAppend], None]) -> None:
+        """Call ``callback``, the only one, once the append is written, with ``wants_fsync`` fsynced, or refused.
+
+        The call comes in the turn of the loop in which the writer knows it; in the next turn if it knows it already.
+        """
+        if self.error is None and (self.result is None or (self.wants_fsync and not self._is_fsynced)):
+            self._callback = callback
+        else:
+            self._loop.call_soon(callback, self)
 
     def outcome(self) -> AppendResult:
-        """What became of it, once that is known. Raises the error it was refused with."""
+        """Return the result once it is known, or raise the error of the refusal."""
         if self.error is not None:
             raise self.error
         assert self.result is not None
@@ -96,6 +112,9 @@ class PendingAppend:
         self.result = result
         if self._written is not None:
             set_result(self._written, result)
+        self._note_known()
+        if not self.wants_fsync:
+            self._call_back()
 
     def note_fsynced(self) -> None:
         """Complete ``fsynced``."""
@@ -112,7 +131,13 @@ class PendingAppend:
         for future in (self._written, self._fsynced):
             if future is not None:
                 set_exception(future, error)
+        self._note_known()
         self._call_back()
+
+    def _note_known(self) -> None:
+        on_written, self._on_written = self._on_written, None
+        if on_written is not None:
+            on_written(self)
 
     def _call_back(self) -> None:
         callback, self._callback = self._callback, None

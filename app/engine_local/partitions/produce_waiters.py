@@ -9,9 +9,9 @@ Thread: the event loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from app.engine.appending import AppendOptions, Outcome
 from app.engine_local.partitions.purgatory import DelayedOperation, Purgatory, Wake
 from app.problems import kinds
 from app.problems.problem import Problem
@@ -19,44 +19,23 @@ from log_model.errors import NotEnoughReplicasAfterAppendError, PartitionFailedE
 from log_model.names import PartitionName
 from storage.log.partition_log import AppendResult, PartitionLog
 
-Acks = Literal["0", "1", "all"]
-Durability = Literal["written", "fsynced"]
+
+def lacks_copies(options: AppendOptions, log: PartitionLog, result: AppendResult) -> bool:
+    """Return whether an append is not acknowledged yet, or cannot be: too few copies have it, or are in sync."""
+    return options.acks == "all" and not (has_all_copies(options, log, result) and log.replicas.has_enough)
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceOptions:
-    """What an append is asked to wait for. ``durability`` absent: what ``acks`` means for the topic."""
+def has_all_copies(options: AppendOptions, log: PartitionLog, result: AppendResult) -> bool:
+    """Return whether every copy in sync has the appended records: the high watermark has passed them.
 
-    acks: Acks = "all"
-    durability: Durability | None = None
-    timeout_ms: int = 30_000
-    expected_offset: int | None = None
-
-    def waits_for_fsync(self, log: PartitionLog) -> bool:
-        """Whether the answer comes after the fsync (docs/explanation/durability.md)."""
-        if self.durability is not None:
-            return self.durability == "fsynced"
-        return self.acks == "all" and log.config.flush_policy == "group"
-
-    def lacks_copies(self, log: PartitionLog, result: AppendResult) -> bool:
-        """Whether an append is not acknowledged yet, or cannot be: too few copies have it, or too few are in sync."""
-        return self.acks == "all" and not (self.has_all_copies(log, result) and log.replicas.has_enough)
-
-    def has_all_copies(self, log: PartitionLog, result: AppendResult) -> bool:
-        """Whether every copy in sync has what was appended: the high watermark has passed it.
-
-        With ``durability=written`` the local fsync, which the high watermark waits for, does not count.
-        """
-        if self.acks != "all" or result.last_offset < log.snapshot.high_watermark:
-            return True
-        return self.durability == "written" and result.last_offset < log.copied_offset()
+    With ``durability=written`` the local fsync, which the high watermark waits for, does not count.
+    """
+    if options.acks != "all" or result.last_offset < log.snapshot.high_watermark:
+        return True
+    return options.durability == "written" and result.last_offset < log.copied_offset()
 
 
-Outcome = AppendResult | StorageError | Problem
-"""What became of one append: it is acknowledged, or why not."""
-
-
-def timed_out(options: ProduceOptions, result: AppendResult | None) -> Problem:
+def timed_out(options: AppendOptions, result: AppendResult | None) -> Problem:
     """The answer when time is up: with the offset, if it is in the log, where it stays (spec A6)."""
     place: dict[str, Any] = {} if result is None else {"base_offset": int(result.base_offset)}
     return Problem(
@@ -75,7 +54,7 @@ class DelayedProduce(DelayedOperation):
     def __init__(
         self,
         appends: Sequence[tuple[PartitionLog, AppendResult]],
-        options: ProduceOptions,
+        options: AppendOptions,
         refusal: Callable[[PartitionLog], StorageError | None],
     ) -> None:
         super().__init__()
@@ -97,7 +76,7 @@ class DelayedProduce(DelayedOperation):
         refusal = self._refusal(log)
         if refusal is not None:
             return refusal
-        if not self._options.has_all_copies(log, result):
+        if not has_all_copies(self._options, log, result):
             if log.offline_reason is None:
                 return None
             return PartitionFailedError(f"{log.name} went offline before all copies had it: {log.offline_reason}")
@@ -142,7 +121,7 @@ class ProduceWaiters:
         return len(self._purgatory)
 
     async def wait(
-        self, appends: Sequence[tuple[PartitionLog, AppendResult]], options: ProduceOptions, wait_ms: float
+        self, appends: Sequence[tuple[PartitionLog, AppendResult]], options: AppendOptions, wait_ms: float
     ) -> list[Outcome]:
         """One outcome for each append, at the latest after ``wait_ms``; what is not copied by then stays.
 

@@ -35,12 +35,6 @@ def _may_be_there(log: PartitionLog, headers: Sequence[BatchHeader]) -> bool:
         return True
 
 
-def merged(results: Sequence[AppendResult]) -> AppendResult:
-    """The answer to an append of several batches, from those to each of them."""
-    first = results[0]
-    return first._replace(last_offset=results[-1].last_offset, record_count=sum(each.record_count for each in results))
-
-
 def _find_duplicates(log: PartitionLog, headers: Sequence[BatchHeader]) -> list[AppendResult] | None:
     stamped = log.config.message_timestamp_type == "LogAppendTime"
     whole = log.find_repeated(headers)

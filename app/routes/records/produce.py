@@ -11,7 +11,7 @@ from pydantic import Field
 
 from app.access.needs import AccessOf, asks
 from app.access.operations import Operation, ResourceKind
-from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.engine.appending import AppendOptions
 from app.http.negotiation import content_type
 from app.media_types import JSON
 from app.openapi.documented_problems import PRODUCE, TRANSACTION, problems
@@ -147,7 +147,7 @@ def _replay_headers(outcomes: Sequence[PartOutcome]) -> dict[str, str]:
     return replay_headers(results)
 
 
-def _check_atomic(parts: ProduceRequest, options: ProduceOptions) -> None:
+def _check_atomic(parts: ProduceRequest, options: AppendOptions) -> None:
     """Refuse a request that cannot be a transaction of its own.
 
     Raises:

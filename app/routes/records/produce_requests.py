@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.access.access import Access
 from app.access.needs import AccessOf, access_of
 from app.access.operations import Operation, topic_resource
-from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.engine.appending import AppendOptions
+from app.engine.partitions import Partition
 from app.fast_path.declarations import remember
 from app.http.bodies.body import iterate_body, read_body
 from app.http.bodies.byte_budget import Hold
@@ -53,14 +54,13 @@ from app.produce.submit import Producing
 from app.record_json.translate import encode_document
 from app.record_json.work_rooms import RequestWork
 from app.routes.answers import combined_problem, json_answer
-from app.routes.dependencies import LogOf, ProducingOf, WorkOf
+from app.routes.dependencies import PartitionOf, ProducingOf, WorkOf
 from app.routes.records.idempotence_headers import refused_header
 from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import UnsupportedFormatError
 from schemas.base import WholeNumber
 from schemas.names import OffsetParameter
 from schemas.records import Encoding
-from storage.log.partition_log import PartitionLog
 
 TRANSACTIONS_NEED_A_PARTITION = (
     "send records of a transaction to /v1/topics/{topic}/partitions/{partition}/records, or to /v1/produce with "
@@ -103,7 +103,7 @@ class ProduceParameters(BaseModel):
         Field(description="Milliseconds to wait for the acknowledgement; then 504, while the append goes on."),
     ] = TIMEOUT_MS_DEFAULT
 
-    def options(self, expected_offset: int | None = None) -> ProduceOptions:
+    def options(self, expected_offset: int | None = None) -> AppendOptions:
         """Return the options that the query describes.
 
         Raises:
@@ -114,7 +114,7 @@ class ProduceParameters(BaseModel):
             raise invalid([Fault("durability", "invalid_value", detail)])
         for acks in ("0", "1", "all"):
             if self.acks == acks:
-                return ProduceOptions(acks, self.durability, self.timeout_ms, expected_offset)
+                return AppendOptions(acks, self.durability, self.timeout_ms, expected_offset)
         raise invalid_value("acks", "acks must be 0, 1 or all", kinds.INVALID_REQUIRED_ACKS)
 
 
@@ -151,7 +151,7 @@ class PartitionProduce:
     """A produce request to one partition, with the dependencies of its route."""
 
     request: Request
-    log: PartitionLog
+    log: Partition
     producing: Producing
     access: Access
     work: RequestWork
@@ -196,7 +196,7 @@ class PartitionProduce:
             return _answer(result, is_lines=is_lines, is_keyed=True)
         return _answer(await produce(self.producing, self.log, batches, options, owner))
 
-    async def _stream(self, options: ProduceOptions, stamp: ProducerStamp | None, encoding: Encoding) -> Response:
+    async def _stream(self, options: AppendOptions, stamp: ProducerStamp | None, encoding: Encoding) -> Response:
         """Append lines while they arrive, batch by batch."""
         producing, log, instance = self.producing, self.log, instance_of(self.request.scope)
         if stamp is None:
@@ -237,7 +237,7 @@ class PartitionProduce:
 
 
 async def _partition_produce(
-    request: Request, log: LogOf, producing: ProducingOf, access: AccessOf, work: WorkOf
+    request: Request, log: PartitionOf, producing: ProducingOf, access: AccessOf, work: WorkOf
 ) -> PartitionProduce:
     return PartitionProduce(request, log, producing, access, work)
 
@@ -304,7 +304,7 @@ async def produce_in_topic(
 # Bodies and responses of all produce requests
 
 
-def end_of_unacknowledged(options: ProduceOptions, failures: Sequence[Problem | None]) -> dict[str, str]:
+def end_of_unacknowledged(options: AppendOptions, failures: Sequence[Problem | None]) -> dict[str, str]:
     """Return the header that closes the connection, if ``acks=0`` and a part has failed by now (spec A4)."""
     return {"Connection": "close"} if options.acks == "0" and any(failures) else {}
 
@@ -345,7 +345,7 @@ async def _allowed_body(
 async def _streamed(
     request: Request,
     stream: RecordStream,
-    options: ProduceOptions,
+    options: AppendOptions,
     producing: Producing | None = None,
     producer_id: int | None = None,
 ) -> Response:

@@ -18,6 +18,7 @@ from app.openapi.documented_problems import PRODUCE, READ, problems
 from app.openapi.documented_records import APPENDED, BATCHES_BODY, FETCHED_BATCHES, IF_NONE_MATCH
 from app.paths import RECORD_BATCHES
 from app.problems.problem import MEDIA_TYPE as PROBLEM
+from app.quotas.limits import QuotaKind
 from app.routes.dependencies import (
     FetchingOf,
     PartitionOf,
@@ -46,6 +47,7 @@ router = APIRouter(tags=["records"])
     produce_batches,
     content_types=[BATCHES, OCTETS, ""],
     parameters=HOT_PARTITION_PARAMETERS,
+    quota=QuotaKind.PRODUCE,
     body_bytes_max=BODY_BYTES_MAX,
     large_bytes_max=LARGE_BODY_BYTES_MAX,
 )

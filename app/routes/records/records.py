@@ -17,6 +17,7 @@ from app.media_types import JSON, MESSAGE_SET, NDJSON, RECORD_BATCHES
 from app.openapi.documented_problems import PRODUCE, problems
 from app.openapi.documented_records import APPENDED, json_body
 from app.paths import RECORDS, TOPIC_RECORDS
+from app.quotas.limits import QuotaKind
 from app.routes.dependencies import (
     ProducingOf,
     TopicName,
@@ -52,6 +53,7 @@ router = APIRouter(tags=["records"])
     produce_batches,
     content_types=[RECORD_BATCHES],
     parameters=[*HOT_PARTITION_PARAMETERS, "encoding"],
+    quota=QuotaKind.PRODUCE,
     body_bytes_max=BODY_BYTES_MAX,
     large_bytes_max=LARGE_BODY_BYTES_MAX,
 )
@@ -59,6 +61,7 @@ router = APIRouter(tags=["records"])
     produce_json,
     content_types=[JSON],
     parameters=[*HOT_PARTITION_PARAMETERS, "encoding"],
+    quota=QuotaKind.PRODUCE,
     body_bytes_max=HOT_JSON_BYTES_MAX,
     large_bytes_max=PLAIN_JSON_BYTES_MAX,
 )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from app.engine.appending import AppendOptions
 from app.engine.engine import Job
-from app.engine_local.partitions.produce_waiters import ProduceOptions
 from tests.crash.simulated_disk import Fault
 from tests.support.stands import Stand, on_stand
 from tests.support.writers import eventually, valid_batches
@@ -70,7 +70,7 @@ def test_checkpoints_are_written() -> None:
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t")
-        options = ProduceOptions()
+        options = AppendOptions()
         await made.engine.appends.outcome_of(
             made.engine.appends.submit(log, valid_batches(log, b"x"), options), options
         )
@@ -160,9 +160,7 @@ def test_ps_6_idle_producers_are_forgotten_in_the_writers_turn() -> None:
         (log,) = await made.topic("t")
         batches = valid_batches(log, b"x")
         batches[0].set_producer(7, 0, 0)
-        await made.engine.appends.outcome_of(
-            made.engine.appends.submit(log, batches, ProduceOptions()), ProduceOptions()
-        )
+        await made.engine.appends.outcome_of(made.engine.appends.submit(log, batches, AppendOptions()), AppendOptions())
         expiration_ms = made.parts.settings.producer_id_expiration_ms
         made.clock.advance(expiration_ms - 1)
         await made.scheduler.run("expire_producers")

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from app.engine.appending import AppendOptions
 from app.engine.reading import Read, ReadOutcome
-from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.problems.engine import problem_for
 from app.produce import producing
 from app.record_json.translate import ParsedRecords, parse_record_list
@@ -50,7 +50,7 @@ def test_what_an_acknowledgement_waits_for(acks: str, durability: str | None, po
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t", flush_policy=policy)
-        options = ProduceOptions(acks=acks, durability=durability)  # type: ignore[arg-type]
+        options = AppendOptions(acks=acks, durability=durability)  # type: ignore[arg-type]
         assert options.waits_for_fsync(log) is waits
         gate = Gate(made.disk, "sync")
         pending = made.engine.appends.submit(log, valid_batches(log, b"x"), options)
@@ -67,7 +67,7 @@ def test_what_an_acknowledgement_waits_for(acks: str, durability: str | None, po
 def test_a_topic_may_be_deleted_while_it_is_written_and_polled() -> None:
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t")
-        options = ProduceOptions()
+        options = AppendOptions()
         request = Read(offset="latest", wait_ms=60_000)
         poll = asyncio.ensure_future(fetch(made.parts, made.engine.partition("t", 0), request, lambda outcome: outcome))
         await eventually(lambda: len(made.engine.partitions.waiters) == 1)
@@ -107,7 +107,7 @@ def test_a_fetch_reads_one_snapshot_even_while_records_come() -> None:
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t")
-        options = ProduceOptions()
+        options = AppendOptions()
         await made.engine.appends.submit(log, valid_batches(log, b"x"), options).fsynced
 
         outcome = await fetch(made.parts, log, Read(offset=0, end_offset=1), lambda outcome: outcome)
@@ -120,7 +120,7 @@ def test_a_fetch_reads_one_snapshot_even_while_records_come() -> None:
 def test_a_closed_broker_refuses_and_does_not_wait() -> None:
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t")
-        options = ProduceOptions()
+        options = AppendOptions()
         taken = made.engine.appends.submit(log, valid_batches(log, b"x"), options)
         await made.parts.close()
         assert taken.fsynced.result().base_offset == 0
@@ -137,7 +137,7 @@ def test_offsets_outside_are_told_with_all_that_is_known() -> None:
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t")
-        await made.engine.appends.submit(log, valid_batches(log, b"x", b"y"), ProduceOptions()).fsynced
+        await made.engine.appends.submit(log, valid_batches(log, b"x", b"y"), AppendOptions()).fsynced
         await made.engine.topics.delete_records(log, 1, dry_run=False)
         for offset, status in ((0, 410), (3, 416)):
             with pytest.raises(OffsetOutOfRangeError) as refused:
@@ -159,7 +159,7 @@ def test_an_acknowledgement_waits_for_what_was_promised_when_it_was_asked_for() 
 
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("t", flush_policy="group")
-        options = ProduceOptions(timeout_ms=30_000)
+        options = AppendOptions(timeout_ms=30_000)
         gate = Gate(made.disk, "write")
         pending = made.engine.appends.submit(log, valid_batches(log, b"x"), options)
         await gate.reached()
@@ -229,7 +229,7 @@ def test_partitions_of_one_request_do_not_wait_for_each_other(monkeypatch: pytes
                 stack.callback(go_on.set)
                 monkeypatch.setattr(producing, "validated_batches", held_encode)
             answer = asyncio.ensure_future(
-                producing.produce_to_topic(made.parts.producing, "t", parsed, ProduceOptions(acks="1"))
+                producing.produce_to_topic(made.parts.producing, "t", parsed, AppendOptions(acks="1"))
             )
             await eventually(lambda: second.snapshot.log_end_offset == 1)
             assert (first.snapshot.log_end_offset, answer.done()) == (0, False)

@@ -51,7 +51,7 @@ def test_the_fsync_of_a_quick_disk_is_waited_for_on_the_loop_once_for_all_that_c
         answered: list[int] = []
         for pending in taken:
             assert pending.result is not None
-            pending.call_when_fsynced(lambda done: answered.append(done.outcome().base_offset))
+            pending.call_when_done(lambda done: answered.append(done.outcome().base_offset))
         assert not answered
         await eventually(lambda: len(answered) == 3)
         assert answered == [0, 1, 2]
@@ -89,7 +89,7 @@ def test_an_fsync_on_the_loop_that_fails_takes_the_partition_offline_and_tells_a
         errors: list[BaseException | None] = []
         pending = append(stand, b"a")
         assert pending.result is not None
-        pending.call_when_fsynced(lambda done: errors.append(done.error))
+        pending.call_when_done(lambda done: errors.append(done.error))
         future = append(stand, b"b").fsynced
         with pytest.raises(PartitionFailedError):
             await future
@@ -112,8 +112,8 @@ def test_an_answer_that_cannot_be_made_takes_none_from_the_others() -> None:
         def fail(_: PendingAppend) -> None:
             raise ZeroDivisionError
 
-        first.call_when_fsynced(fail)
-        second.call_when_fsynced(answered.append)
+        first.call_when_done(fail)
+        second.call_when_done(answered.append)
         await eventually(lambda: bool(answered))
         assert [type(error) for error in told] == [ZeroDivisionError]
 

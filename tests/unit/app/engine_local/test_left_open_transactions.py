@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
+from app.engine.appending import AppendOptions
 from app.engine.transactions import Transaction, TransactionState
-from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.produce.atomic_produce import produce_atomically
 from app.produce.enlisting import PartitionAppend
 from log_model.errors import DiskFullError
@@ -41,7 +41,7 @@ def test_a_request_whose_client_goes_away_leaves_nothing_open() -> None:
         (log,) = await made.topic("orders", 1)
         transactions = made.engine.transactions
         appends = [PartitionAppend(log, valid_batches(log, b"a"))]
-        request = asyncio.create_task(produce_atomically(made.parts.producing, appends, ProduceOptions()))
+        request = asyncio.create_task(produce_atomically(made.parts.producing, appends, AppendOptions()))
         await eventually(lambda: transactions.open_count() == 1)
         request.cancel()
         await asyncio.wait([request])

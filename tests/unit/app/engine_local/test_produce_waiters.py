@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
+from app.engine.appending import AppendOptions
 from app.engine_local.partitions.pending_append import PendingAppend
-from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.problems.engine import problem_for
 from app.problems.problem import Problem
 from app.service.parts import Parts
@@ -25,8 +25,8 @@ from tests.support.stands import Stand, on_stand
 from tests.support.writers import eventually, valid_batches
 
 FOLLOWER = 2
-ALL = ProduceOptions(timeout_ms=60_000)
-SOON = ProduceOptions(timeout_ms=20)
+ALL = AppendOptions(timeout_ms=60_000)
+SOON = AppendOptions(timeout_ms=20)
 
 
 async def replicated(made: Stand, name: str = "t", count: int = 1, **config: object) -> list[PartitionLog]:
@@ -50,11 +50,11 @@ def fetched(made: Stand, log: PartitionLog, end: int) -> None:
     made.engine.partitions.published(log)
 
 
-def submit(parts: Parts, log: PartitionLog, *values: bytes, options: ProduceOptions = ALL) -> PendingAppend:
+def submit(parts: Parts, log: PartitionLog, *values: bytes, options: AppendOptions = ALL) -> PendingAppend:
     return parts.engine.appends.submit(log, valid_batches(log, *values), options)
 
 
-async def waiting(made: Stand, log: PartitionLog, options: ProduceOptions = ALL) -> asyncio.Task[AppendResult]:
+async def waiting(made: Stand, log: PartitionLog, options: AppendOptions = ALL) -> asyncio.Task[AppendResult]:
     """An append that waits for the follower."""
     pending = submit(made.parts, log, b"x", b"y", options=options)
     task = asyncio.ensure_future(made.engine.appends.outcome_of(pending, options))
@@ -99,7 +99,7 @@ def test_a_follower_that_never_comes_is_a_timeout_with_the_offset_and_the_data_s
 def test_acks_1_and_a_single_copy_do_not_wait_for_others() -> None:
     async def scenario(made: Stand) -> None:
         (log,) = await replicated(made)
-        one = ProduceOptions(acks="1", timeout_ms=60_000)
+        one = AppendOptions(acks="1", timeout_ms=60_000)
         assert (await made.engine.appends.outcome_of(submit(made.parts, log, b"x", options=one), one)).base_offset == 0
         (alone,) = await made.topic("alone")
         assert (await made.engine.appends.outcome_of(submit(made.parts, alone, b"x"), ALL)).base_offset == 0
@@ -109,7 +109,7 @@ def test_acks_1_and_a_single_copy_do_not_wait_for_others() -> None:
 
 def test_durability_written_waits_for_the_copies_but_for_no_fsync_of_its_own() -> None:
     async def scenario(made: Stand) -> None:
-        options = ProduceOptions(durability="written", timeout_ms=60_000)
+        options = AppendOptions(durability="written", timeout_ms=60_000)
         (log,) = await replicated(made)
         task = await waiting(made, log, options)
         fetched(made, log, 2)
@@ -180,7 +180,7 @@ def test_partitions_of_one_request_have_outcomes_of_their_own() -> None:
     async def scenario(made: Stand) -> None:
         copied, never = await replicated(made, "t", 2)
         (gone,) = await replicated(made, "gone")
-        options = ProduceOptions(timeout_ms=1_500)
+        options = AppendOptions(timeout_ms=1_500)
         pendings = [submit(made.parts, log, b"x", options=options) for log in (copied, never, gone)]
         task = asyncio.ensure_future(made.engine.appends.outcomes_of(pendings, options))
         await eventually(lambda: len(made.engine.partitions.produce_waiters) == 1)
@@ -201,7 +201,7 @@ def test_a_3_a_thousand_requests_that_race_their_timeouts_have_a_thousand_answer
         answers: list[AppendResult | BaseException] = []
 
         async def request(number: int) -> None:
-            options = ProduceOptions(timeout_ms=1 + number % 40)
+            options = AppendOptions(timeout_ms=1 + number % 40)
             try:
                 answers.append(
                     await made.engine.appends.outcome_of(submit(made.parts, log, b"x", options=options), options)

@@ -7,8 +7,8 @@ import errno
 
 import pytest
 
+from app.engine.appending import AppendOptions
 from app.engine.transactions import ProducerIdentity, Transaction
-from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.limits import TransactionLimits
 from app.engine_local.transactions.log import state_log
@@ -363,7 +363,7 @@ def test_batches_of_one_append_belong_to_one_transaction():
             *valid_transactional(log, one.identity, 0, b"a"),
             *valid_transactional(log, two.identity, 0, b"b"),
         )
-        (outcome,) = await submit_appends(made.parts.producing, [PartitionAppend(log, mixed)], ProduceOptions())
+        (outcome,) = await submit_appends(made.parts.producing, [PartitionAppend(log, mixed)], AppendOptions())
         assert isinstance(outcome, InvalidRecordError)
         assert log.snapshot.log_end_offset == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.engine_local.partitions.produce_waiters import ProduceOptions
+from app.engine.appending import AppendOptions
 from app.produce.enlisting import submit_append
 from log_model.errors import OutOfOrderSequenceError
 from storage.log.partition_log import AppendResult
@@ -31,10 +31,10 @@ def test_a_late_request_of_several_batches_is_known_though_only_its_last_one_is_
                     log, producer.identity, sequence, *(values[place : place + 1] for place in range(len(values)))
                 )
             ]
-            submitted = await submit_append(made.parts.producing, log, batches, ProduceOptions())
+            submitted = await submit_append(made.parts.producing, log, batches, AppendOptions())
             if isinstance(submitted, AppendResult):
                 return submitted
-            return await made.engine.appends.outcome_of(submitted, ProduceOptions())
+            return await made.engine.appends.outcome_of(submitted, AppendOptions())
 
         first = await send((0, b"ab"), (2, b"c"))
         assert (first.base_offset, first.last_offset, first.record_count) == (0, 2, 3)

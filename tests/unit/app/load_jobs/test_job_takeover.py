@@ -5,8 +5,8 @@ Issue 5, acceptance 6, by the service's own clock: within 5 s of the next run's 
 
 from __future__ import annotations
 
+from app.engine.appending import AppendOptions
 from app.engine.transactions import ProducerIdentity
-from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.load_jobs.decisions import BegunJob, Winner
 from app.load_jobs.endings import RETRY_MS
 from app.load_jobs.state import AbortReason, JobMode, JobState
@@ -32,9 +32,9 @@ async def write(stand: Stand, begun: BegunJob, log: PartitionLog, value: bytes) 
     """An attempt of a task that writes one record."""
     producer_id = await stand.parts.load_jobs.enlist(begun.job.job_id, 0, 0)
     batches = valid_transactional(log, ProducerIdentity(producer_id, 0), 0, value)
-    submitted = await submit_append(stand.parts.producing, log, batches, ProduceOptions())
+    submitted = await submit_append(stand.parts.producing, log, batches, AppendOptions())
     if not isinstance(submitted, AppendResult):
-        await stand.parts.engine.appends.outcome_of(submitted, ProduceOptions())
+        await stand.parts.engine.appends.outcome_of(submitted, AppendOptions())
     return Winner(producer_id, 1)
 
 

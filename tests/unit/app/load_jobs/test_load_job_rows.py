@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from app.engine.appending import AppendOptions
 from app.engine.transactions import ProducerIdentity
-from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.load_jobs.decisions import Winner
 from app.load_jobs.progress import SEQUENCE_COUNT, Attempt, is_row_count, rows_of
 from app.load_jobs.state import JobMode, JobState
@@ -19,9 +19,9 @@ from tests.support.transactions import valid_transactional
 async def send(stand: Stand, log: PartitionLog, producer_id: int, sequence: int, count: int) -> None:
     values = [b"%d" % number for number in range(count)]
     batches = valid_transactional(log, ProducerIdentity(producer_id, 0), sequence, *values)
-    submitted = await submit_append(stand.parts.producing, log, batches, ProduceOptions())
+    submitted = await submit_append(stand.parts.producing, log, batches, AppendOptions())
     if not isinstance(submitted, AppendResult):
-        await stand.parts.engine.appends.outcome_of(submitted, ProduceOptions())
+        await stand.parts.engine.appends.outcome_of(submitted, AppendOptions())
 
 
 @pytest.mark.parametrize("is_elsewhere_too", [False, True])

@@ -8,8 +8,8 @@ import errno
 
 import pytest
 
+from app.engine.appending import AppendOptions
 from app.engine.transactions import ProducerIdentity, Transaction, TransactionState
-from app.engine_local.partitions.produce_waiters import ProduceOptions
 from app.engine_local.transactions.pool import ProducerPool, UntilEnded, Wait
 from app.produce.atomic_produce import AtomicOutcome, produce_atomically
 from app.produce.enlisting import PartitionAppend
@@ -30,18 +30,18 @@ def test_an_atomic_request_is_visible_in_all_partitions_or_in_none():
         logs = await made.topic("orders", 3)
         for value in (b"a", b"b"):
             done = await produce_atomically(
-                made.parts.producing, plain_appends(made, logs, value, value), ProduceOptions()
+                made.parts.producing, plain_appends(made, logs, value, value), AppendOptions()
             )
             assert done.is_committed
         assert visible(logs) == [[b"a", b"a", b"b", b"b"]] * 3
         # The same producer both times, with sequences that count on.
         assert made.engine.transactions.id_count() == 1
-        refusing = ProduceOptions(expected_offset=logs[0].snapshot.log_end_offset)
+        refusing = AppendOptions(expected_offset=logs[0].snapshot.log_end_offset)
         await made.append(logs[1], b"moves the end")
         refused = await produce_atomically(made.parts.producing, plain_appends(made, logs, b"no"), refusing)
         assert not refused.is_committed
         assert [isinstance(result, AppendResult) for result in refused.results] == [True, False, True]
-        after = await produce_atomically(made.parts.producing, plain_appends(made, logs, b"c"), ProduceOptions())
+        after = await produce_atomically(made.parts.producing, plain_appends(made, logs, b"c"), AppendOptions())
         assert after.is_committed
         assert [values[-1] for values in visible(logs)] == [b"c"] * 3
         assert not any(b"no" in values for values in visible(logs))
@@ -55,7 +55,7 @@ def test_atomic_requests_beside_each_other():
         values = [b"%d" % number for number in range(20)]
         done = await asyncio.gather(
             *(
-                produce_atomically(made.parts.producing, plain_appends(made, logs, value), ProduceOptions())
+                produce_atomically(made.parts.producing, plain_appends(made, logs, value), AppendOptions())
                 for value in values
             )
         )
@@ -69,13 +69,13 @@ def test_a_producer_that_was_forgotten_while_idle_is_made_anew():
     async def scenario(made: Stand) -> None:
         logs = await made.topic("orders", 2)
         assert (
-            await produce_atomically(made.parts.producing, plain_appends(made, logs, b"a"), ProduceOptions())
+            await produce_atomically(made.parts.producing, plain_appends(made, logs, b"a"), AppendOptions())
         ).is_committed
         made.clock.advance(made.parts.settings.transactional_id_expiration_ms)
         await made.scheduler.run("transactions")
         assert made.engine.transactions.id_count() == 0
         assert (
-            await produce_atomically(made.parts.producing, plain_appends(made, logs, b"b"), ProduceOptions())
+            await produce_atomically(made.parts.producing, plain_appends(made, logs, b"b"), AppendOptions())
         ).is_committed
         assert visible(logs) == [[b"a", b"b"]] * 2
 
@@ -94,7 +94,7 @@ def test_a_request_that_a_full_disk_cuts_short_is_answered_and_holds_up_none_aft
 
         async def produce(to: tuple[PartitionLog, ...], **options: int) -> AtomicOutcome:
             return await produce_atomically(
-                made.parts.producing, plain_appends(made, to, b"a"), ProduceOptions(**options)
+                made.parts.producing, plain_appends(made, to, b"a"), AppendOptions(**options)
             )
 
         assert (await produce(logs)).is_committed
