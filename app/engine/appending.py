@@ -127,7 +127,7 @@ class Appends(Protocol):
         """Take batches for one append: all of them or none, behind all batches that were submitted before.
 
         Nothing is awaited. ``outcome_of`` waits for the acknowledgement. Transactional batches need the ``enlistment``
-        of their partition. Appended records are counted in the metrics once they are in the log.
+        of their partition. The engine counts the records in the metrics once the append is done.
 
         Raises:
             Problem: overloaded.

@@ -294,18 +294,19 @@ cdef class AppendTurn:
         return <int64_t>time.tv_sec * 1000 + time.tv_nsec // 1_000_000
 
     cdef int count(self, result, int64_t size_bytes) except -1:
-        """Count a written batch, as ``LocalAppends.submit`` does."""
+        """Count an append that is done, as ``LocalAppends`` does."""
         self.records.value += <object>PyTuple_GET_ITEM(result, 2)
         self.bytes.value += size_bytes
         return 0
 
-    cdef object answer(self, result, int64_t durable_offset):
+    cdef object answer(self, result, int64_t size_bytes, int64_t durable_offset):
         """As ``produce`` makes it of a ``ProduceResultDocument``."""
         cdef char room[ANSWER_BYTES_MAX]
         cdef int64_t numbers[7]
         cdef char* at = room
         cdef bytes head
         cdef int place, size
+        self.count(result, size_bytes)
         numbers[0], numbers[6] = self.partition, durable_offset
         for place in range(5):
             numbers[place + 1] = <object>PyTuple_GET_ITEM(result, place)
@@ -324,12 +325,11 @@ cdef class AppendTurn:
         results = self.append(writer, log, [body], size_bytes, config)
         if results is None or results[0] is None:
             return None
-        self.count(results[0], size_bytes)
         self.asked_count += 1
         if self.asked_count - self.asked_before >= LOOKS_APART:
             self.asked_before = self.asked_count
             self.loop.call_soon(self.look)
-        return self.answer(results[0], log._writer.recovery_point)
+        return self.answer(results[0], size_bytes, log._writer.recovery_point)
 
     def look(self):
         """See whether a turn in which a batch came has brought another one."""
@@ -405,9 +405,8 @@ cdef class AppendTurn:
                 ticket, result = tickets[place], results[place]
                 if result is None:
                     continue
-                self.count(result, len(ticket.body))
                 if ticket.options is None:
-                    ticket.answer = self.answer(result, log._writer.recovery_point)
+                    ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
                 else:
                     waiting.append((ticket, result))
         except Exception as error:
@@ -424,7 +423,7 @@ cdef class AppendTurn:
         try:
             if writer.flush_here():
                 for ticket, result in waiting:
-                    ticket.answer = self.answer(result, log._writer.recovery_point)
+                    ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
                 return 0
             if log.config.flush_policy == "group":
                 writer.publish()
@@ -476,12 +475,13 @@ cdef class FsyncWait:
         durable_offset = pending.partition.recovery_point
         for ticket, result in waiting:
             if error is None:
-                ticket.answer = self.turn.answer(result, durable_offset)
+                ticket.answer = self.turn.answer(result, len(ticket.body), durable_offset)
             else:
                 ticket.answer = error
         settle(self.turn.loop, [ticket for ticket, _ in waiting])
         for each in self.exchanged:
             if error is None:
+                self.turn.count(each.result, each.size_bytes)
                 each.note_fsynced()
             else:
                 each.fail(error)

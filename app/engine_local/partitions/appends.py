@@ -52,10 +52,10 @@ class LocalAppends:
         request = AppendRequest(tuple(batches), None if expected is None else Offset(expected))
         wants_fsync = options.acks != "0" and options.waits_for_fsync(partition)
         pending = writer.append(request, size_bytes=request.size_bytes, wants_fsync=wants_fsync)
-        if pending.result is not None:
-            self.count_produced(pending.result, pending.size_bytes)
+        if pending.result is None or wants_fsync:
+            pending.call_when_done(self._note_unacknowledged if options.acks == "0" else self._note_done)
         else:
-            pending.call_when_written(self._note_unacknowledged if options.acks == "0" else self._note_written)
+            self.count_produced(pending.result, pending.size_bytes)
         return pending
 
     async def outcome_of(self, pending: appending.PendingAppend, options: AppendOptions) -> AppendResult:
@@ -127,18 +127,18 @@ class LocalAppends:
     # Counting
 
     def count_produced(self, result: AppendResult, size_bytes: int) -> None:
-        """Count an append that is in the file. A duplicate was counted before."""
+        """Count an append that is done. A duplicate was counted before."""
         if not result.duplicate:
             self.metrics.produced_records.inc(result.record_count)
             self.metrics.produced_bytes.inc(size_bytes)
 
-    def _note_written(self, pending: PendingAppend) -> None:
-        if pending.result is not None:
-            self.count_produced(pending.result, pending.size_bytes)
+    def _note_done(self, pending: PendingAppend) -> None:
+        if pending.error is None:
+            self.count_produced(pending.outcome(), pending.size_bytes)
 
     def _note_unacknowledged(self, pending: PendingAppend) -> None:
-        """As ``_note_written``, for an append whose failure no response tells."""
-        self._note_written(pending)
+        """As ``_note_done``, for an append whose failure no response tells."""
+        self._note_done(pending)
         if pending.error is not None:
             self.metrics.dropped_appends.inc()
 

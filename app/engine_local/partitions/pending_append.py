@@ -24,11 +24,10 @@ class PendingAppend:
     """
 
     __slots__ = (
-        "_callback",
+        "_callbacks",
         "_fsynced",
         "_is_fsynced",
         "_loop",
-        "_on_written",
         "_written",
         "error",
         "partition",
@@ -58,23 +57,16 @@ class PendingAppend:
         self._loop = loop
         self._written: asyncio.Future[AppendResult] | None = None
         self._fsynced: asyncio.Future[AppendResult] | None = None
-        self._on_written: Callable[[PendingAppend], None] | None = None
-        self._callback: Callable[[PendingAppend], None] | None = None
-
-    def call_when_written(self, callback: Callable[[PendingAppend], None]) -> None:
-        """Call ``callback``, the only one, once the append is written or refused: now if it is already."""
-        if self.result is None and self.error is None:
-            self._on_written = callback
-        else:
-            callback(self)
+        self._callbacks: tuple[Callable[[PendingAppend], None], ...] = ()
 
     def call_when_done(self, callback: Callable[[PendingAppend], None]) -> None:
-        """Call ``callback``, the only one, once the append is written, with ``wants_fsync`` fsynced, or refused.
+        """Call ``callback`` once the append is written, with ``wants_fsync`` fsynced, or refused.
 
-        The call comes in the turn of the loop in which the writer knows it; in the next turn if it knows it already.
+        Callbacks are called in the order in which they came here, in the turn of the loop in which the writer knows the
+        outcome; in the next turn if it is known already.
         """
         if self.error is None and (self.result is None or (self.wants_fsync and not self._is_fsynced)):
-            self._callback = callback
+            self._callbacks += (callback,)
         else:
             self._loop.call_soon(callback, self)
 
@@ -112,7 +104,6 @@ class PendingAppend:
         self.result = result
         if self._written is not None:
             set_result(self._written, result)
-        self._note_known()
         if not self.wants_fsync:
             self._call_back()
 
@@ -131,22 +122,15 @@ class PendingAppend:
         for future in (self._written, self._fsynced):
             if future is not None:
                 set_exception(future, error)
-        self._note_known()
         self._call_back()
 
-    def _note_known(self) -> None:
-        on_written, self._on_written = self._on_written, None
-        if on_written is not None:
-            on_written(self)
-
     def _call_back(self) -> None:
-        callback, self._callback = self._callback, None
-        if callback is None:
-            return
-        try:
-            callback(self)
-        except Exception as error:  # noqa: BLE001 - the others of its group have their answers all the same
-            self._loop.call_exception_handler({"message": "an answer to an append failed", "exception": error})
+        callbacks, self._callbacks = self._callbacks, ()
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception as error:  # noqa: BLE001 - the others of its group have their answers all the same
+                self._loop.call_exception_handler({"message": "an answer to an append failed", "exception": error})
 
 
 def set_result(future: asyncio.Future[Result], result: Result) -> None:
