@@ -6,7 +6,7 @@
     async def produce_records(request, ..., parameters) -> Response:
         remember(request, parameters)
 
-The handler gets requests that are plain: whose head is (``_plain_heads.pyx``), whose media types are exactly those
+The handler gets requests that are plain: whose head is (``request_heads_c.pyx``), whose media types are exactly those
 named, and whose query has only the parameters named and was validated by the route before. Default deny: a parameter or
 header that is declared somewhere else tomorrow makes a request the route's. It answers, or returns ``None`` to leave
 the request to the route.

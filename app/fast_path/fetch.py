@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from app.service.parts import Parts
 
-quick_answers = load("app.fast_path._quick_answers")
-"""Handlers' answers to known requests in C, or ``None``; see ``_quick_answers.pyx``."""
+quick_answers = load("app.fast_path.handlers_c")
+"""Handlers' answers to known requests in C, or ``None``; see ``handlers_c.pyx``."""
 
 CONTENT_BYTES_MAX = 16 * 1024
 """So much is quicker read and written than sent by the kernel from the file."""

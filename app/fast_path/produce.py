@@ -34,9 +34,9 @@ from rollway.records import RecordFormatError
 from rollway.records.compiled import load
 from storage.log.partition_log import PartitionLog
 
-plain_append = load("storage.log._plain_append")
-quick_answers = load("app.fast_path._quick_answers")
-"""The compiled handlers of plain requests, or ``None``; see ``_quick_answers.pyx``."""
+plain_append = load("storage.log.append_c")
+quick_answers = load("app.fast_path.handlers_c")
+"""The compiled handlers of plain requests, or ``None``; see ``handlers_c.pyx``."""
 
 _JSON_HEAD = make_head(200, [("Content-Type", "application/json"), ("Vary", "Accept-Encoding")]) + b"content-length: "
 # As ``result_document`` is written, for an append that is no duplicate and is not throttled.

@@ -136,7 +136,7 @@ class RouteCount(Distribution):
         self.sum += seconds
 
 
-_compiled: Any = load("app.metrics._distributions")
+_compiled: Any = load("app.metrics.distributions_c")
 
 
 def make_distribution(bounds: Sequence[float]) -> Distribution:

@@ -37,13 +37,13 @@ _ESCAPE = ord("\\")
 
 
 class CompiledValues(Protocol):
-    """What ``_plain_records.pyx`` has for this."""
+    """What ``record_batches_c.pyx`` has for this."""
 
     def count_values(self, data: bytes | bytearray | memoryview) -> int:
         """As the function of this name."""
 
 
-compiled = cast("CompiledValues | None", load("app.record_json._plain_records"))
+compiled = cast("CompiledValues | None", load("app.record_json.record_batches_c"))
 """The compiled way, or ``None``; looked up here with every call."""
 
 

@@ -43,7 +43,7 @@ _CODEC_MASK = 0x07
 
 
 class CompiledRecords(Protocol):
-    """What ``_plain_records.pyx`` has."""
+    """What ``record_batches_c.pyx`` has."""
 
     def write_sections(
         self, data: bytes | bytearray | memoryview, is_lines: bool, partition: int, now_ms: int, bytes_max: int
@@ -54,7 +54,7 @@ class CompiledRecords(Protocol):
         """
 
 
-plain_records = cast("CompiledRecords | None", load("app.record_json._plain_records"))
+plain_records = cast("CompiledRecords | None", load("app.record_json.record_batches_c"))
 """The compiled way, or ``None``; looked up here with every call."""
 
 

@@ -35,7 +35,7 @@ RecordText = RecordDocument | msgspec.Raw
 
 
 class CompiledTexts(Protocol):
-    """What ``_record_texts.pyx`` has."""
+    """What ``record_texts_c.pyx`` has."""
 
     def write_texts(
         self,
@@ -52,7 +52,7 @@ class CompiledTexts(Protocol):
         """
 
 
-texts = cast("CompiledTexts | None", load("app.record_json._record_texts"))
+texts = cast("CompiledTexts | None", load("app.record_json.record_texts_c"))
 """The compiled way, or ``None``; looked up here with every call."""
 
 

@@ -56,7 +56,7 @@ Lists within their own limits have fewer: 10,000 offset queries have 90,000 valu
 largest body 175,000.
 """
 LIBRARY_OF_BEFORE = "rollway"
-"""The User-Agent of rollway libraries from before it contained their version; see ``_plain_heads.pyx``."""
+"""The User-Agent of rollway libraries from before it contained their version; see ``request_heads_c.pyx``."""
 _TOO_OLD = (
     "this User-Agent is that of a rollway library older than this service: records in JSON now have text in key and "
     "value, and bytes in key_base64 and value_base64; install the rollway package that comes with the service"

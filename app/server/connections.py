@@ -17,8 +17,8 @@ from app.http.transfer.transfer_turns import TransferTurns
 from app.settings import Settings
 from rollway.records.compiled import load
 
-compiled = load("app.fast_path._plain_requests")
-"""The way of plain requests in C, or ``None``; see ``_plain_requests.pyx``."""
+compiled = load("app.fast_path.connection_c")
+"""The way of plain requests in C, or ``None``; see ``connection_c.pyx``."""
 
 logger = logging.getLogger(__name__)
 

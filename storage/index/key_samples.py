@@ -20,7 +20,7 @@ RUN = 64
 _SHIFT = 6
 _COMPILED_KEY_BYTES = 8
 
-search: Any = load("storage.segment._batch_search")
+search: Any = load("storage.segment.batch_search_c")
 """The compiled search of a run, or ``None``."""
 
 

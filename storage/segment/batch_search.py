@@ -69,7 +69,7 @@ _new_tuple = tuple.__new__
 
 
 class CompiledSearch(Protocol):
-    """What ``_batch_search.pyx`` has."""
+    """What ``batch_search_c.pyx`` has."""
 
     def find(
         self,
@@ -101,7 +101,7 @@ class CompiledSearch(Protocol):
         """Whether a stretch is in memory at both ends and at places between; also yes where nobody can tell."""
 
 
-search = cast("CompiledSearch | None", load("storage.segment._batch_search"))
+search = cast("CompiledSearch | None", load("storage.segment.batch_search_c"))
 """The compiled way of ``BatchSearch.find_cached``, or ``None``; looked up here with every call."""
 
 

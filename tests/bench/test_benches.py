@@ -179,7 +179,7 @@ def test_two_revisions_are_compared_and_the_work_tree_goes(tmp_path: Path) -> No
 def test_of_another_revision_only_what_differs_is_compiled(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     subprocess.run(["git", "clone", "--quiet", "--shared", str(ROOT), str(tree)], check=True)
-    differing = tree / "app/metrics/_distributions.pyx"
+    differing = tree / "app/metrics/distributions_c.pyx"
     differing.write_text(differing.read_text("utf-8") + "\nOTHER = 1\n", "utf-8")
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     compile_in(tree)
@@ -188,7 +188,7 @@ def test_of_another_revision_only_what_differs_is_compiled(tmp_path: Path) -> No
         ours = ROOT / theirs.relative_to(tree)
         assert (theirs.read_bytes() == ours.read_bytes()) == (source != differing), source
     answer = subprocess.run(
-        [sys.executable, "-c", "from app.metrics._distributions import OTHER; print(OTHER)"],
+        [sys.executable, "-c", "from app.metrics.distributions_c import OTHER; print(OTHER)"],
         cwd=tree,
         capture_output=True,
         check=False,

@@ -26,7 +26,7 @@ from tests.model.plain_transactions import (
     last_stable_offset,
 )
 
-plain_append: Any = load("storage.log._plain_append")
+plain_append: Any = load("storage.log.append_c")
 
 BALLAST_BYTES = 512
 DATA_DIR = Path("/data")

@@ -55,11 +55,11 @@ FINISHED = (
 """Folders and files whose docstrings and comments are also held to the phrases. The list only grows."""
 UNFINISHED = frozenset(
     {
-        "storage/log/_plain_append.pyx",
+        "storage/log/append_c.pyx",
         "storage/log/log_writer.py",
         "storage/log/partition_log.py",
         "storage/log/written_log.py",
-        "storage/segment/_batch_search.pyx",
+        "storage/segment/batch_search_c.pyx",
         "storage/segment/batch_search.py",
         "storage/segment/segment.py",
     }

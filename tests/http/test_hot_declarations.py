@@ -90,7 +90,7 @@ def _app_sources() -> Iterator[Path]:
 
 def test_no_header_that_is_read_is_one_without_effect() -> None:
     """A head with a header that the parser of plain heads does not know is not plain: these it must not know."""
-    heads = pytest.importorskip("app.http.connection._plain_heads")
+    heads = pytest.importorskip("app.http.connection.request_heads_c")
     read = _declared_headers() | _read_headers()
     assert {"idempotency-key", "transactional-id", "range", "if-none-match", "authorization"} <= read
     unread = {name.encode() for name in read} - set(heads.OF_INTEREST)
@@ -152,7 +152,7 @@ def test_a_parameter_that_is_added_tomorrow_is_the_routes(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, is_declared: bool
 ) -> None:
     """And this test would see it if handlers were believed to know every parameter."""
-    heads = pytest.importorskip("app.http.connection._plain_heads")
+    heads = pytest.importorskip("app.http.connection.request_heads_c")
     tier: Tier = pair.hot.app.state.hot_tier
     query = b"offset=0&newest=1&max_bytes=%d" % (7 + is_declared)
     if is_declared:

@@ -74,7 +74,7 @@ def test_a_missing_file_is_named(distribution: Distribution, missing: str, tmp_p
 
 
 @pytest.mark.parametrize(
-    "stranger", ["tests/test_produce.py", "bench/rows.py", "app/_plain_heads.c", compiled("app.no_such"), "app/x.so"]
+    "stranger", ["tests/test_produce.py", "bench/rows.py", "app/request_heads_c.c", compiled("app.no_such"), "app/x.so"]
 )
 def test_a_file_too_many_is_named(stranger: str, tmp_path: Path) -> None:
     assert stranger not in SERVICE.files

@@ -1,8 +1,8 @@
 """What the connections and the hot tier say to each other: plain heads, what they ask for, calls, answers.
 
 A *plain* request for a hot route is answered on the connection itself, without scope, cycle, task and routing. Plain
-heads are read by the strict parser of ``_plain_heads.pyx``, which keeps nothing of them. All other requests, and every
-request that the hot tier has the least doubt about, go through httptools to the application, the *twin*.
+heads are read by the strict parser of ``request_heads_c.pyx``, which keeps nothing of them. All other requests, and
+every request that the hot tier has the least doubt about, go through httptools to the application, the *twin*.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rollway.records.compiled import load
 
 Headers = list[tuple[bytes, bytes]]
 
-plain_heads = load("app.http.connection._plain_heads")
+plain_heads = load("app.http.connection.request_heads_c")
 """The parser of plain heads, or ``None``; without it every request goes through httptools."""
 
 
 class RequestHead(Protocol):
-    """The head of one plain request, as ``_plain_heads.pyx`` reads it. Immutable.
+    """The head of one plain request, as ``request_heads_c.pyx`` reads it. Immutable.
 
     ``raw`` is all of it, ``size`` bytes. ``key`` is what it has in common with equal requests: method, target with 0 in
     place of ``number``, Content-Type, Accept and Accept-Encoding. ``number`` is that of ``offset=`` in the query.
@@ -71,7 +71,7 @@ class ResolvedTarget:
     number. ``media_type`` is that of the answer, where Accept decides it. ``memo`` is the handler's, for what follows
     from the target alone; ``count`` counts an answer, with its status and how many seconds it took. ``is_guarded``
     says that who asks must be looked at. ``quick``, once there is one, answers most of the requests; ``join`` does,
-    too, or gives a ticket of ``_plain_requests.pyx``, whose answer comes at the end of the turn of the loop.
+    too, or gives a ticket of ``connection_c.pyx``, whose answer comes at the end of the turn of the loop.
     """
 
     __slots__ = (

@@ -21,7 +21,7 @@ cdef enum:
     SECTION_BYTES_MAX = 2147483647 - 49
 
 
-# As in the service's ``_plain_records``: an isolated build of the service has no sources of the library to share a .pxd with.
+# As in the service's ``record_batches_c``: an isolated build of the service has no sources of the library to share a .pxd with.
 cdef inline uint64_t zigzag_of(int64_t number) noexcept nogil:
     return (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
 

@@ -15,10 +15,10 @@ from libc.string cimport memcpy
 
 import weakref
 
-from app.fast_path._plain_requests import Ticket
+from app.fast_path.connection_c import Ticket
 from app.http.connection.hot import HotAnswer
 from storage.segment import batch_search
-from storage.log._plain_append import append, is_plain_batch
+from storage.log.append_c import append, is_plain_batch
 from log_model.clock import SystemClock
 from log_model.errors import StorageError
 from log_model.reads import FileSlice
@@ -34,7 +34,7 @@ cdef enum:
     DIGITS_MAX = 20
     # The text around the numbers of an answer, and seven of them.
     ANSWER_BYTES_MAX = 512
-    # What one write takes, at most (as in ``_plain_append``).
+    # What one write takes, at most (as in ``append_c``).
     GROUP_MAX = 64
     GROUP_BYTES_MAX = 1024 * 1024
     # One of so many batches that are written as they come looks whether others come with it.

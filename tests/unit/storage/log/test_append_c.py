@@ -24,7 +24,7 @@ from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.unit.storage.log.test_append_lanes import CONFIGS, NOW_MS, batch, bodies
 
-plain_append: Any = load("storage.log._plain_append")
+plain_append: Any = load("storage.log.append_c")
 pytestmark = pytest.mark.skipif(plain_append is None or not plain_append.is_usable, reason="not compiled here")
 
 GROUP_MAX = 64

@@ -3,7 +3,7 @@
 transport where that speaks TLS.
 
 It stands before ``PlainRequests.data_received``, its twin, and does what that would do for requests that came whole, whose
-heads are plain (``_plain_heads.pyx``), and whose target was resolved before. A target without a ``quick`` answer has a handler
+heads are plain (``request_heads_c.pyx``), and whose target was resolved before. A target without a ``quick`` answer has a handler
 in Python, which is asked as the twin would ask it. Everything else is left to the twin as it came. Nothing is kept from one
 request to the next.
 
@@ -21,7 +21,7 @@ cdef extern from "Python.h":
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp, memcpy
 
-from app.http.connection._plain_heads cimport Head, Span, key_of, read_head, request_head
+from app.http.connection.request_heads_c cimport Head, Span, key_of, read_head, request_head
 
 from app.http.transfer.file_transfer import CORKED_BYTES_MIN, UNSENT_TIMES_MAX, UNSENT_TIMES_TOTAL
 from app.http.connection.hot import HotAnswer

@@ -1,4 +1,4 @@
-"""What ``_plain_heads.pyx`` shares with the way of plain requests in C."""
+"""What ``request_heads_c.pyx`` shares with the way of plain requests in C."""
 
 from libc.stdint cimport int64_t
 
