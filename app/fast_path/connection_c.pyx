@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The way of plain requests over a connection, in C: from the received bytes to the answer in the kernel, or in the
-transport where that speaks TLS.
+"""Plain requests on a connection, in C: from the received bytes to the response in the kernel, or in the transport if
+that speaks TLS.
 
-It stands before ``PlainRequests.data_received``, its twin, and does what that would do for requests that came whole, whose
-heads are plain (``request_heads_c.pyx``), and whose target was resolved before. A target without a ``quick`` answer has a handler
-in Python, which is asked as the twin would ask it. Everything else is left to the twin as it came. Nothing is kept from one
-request to the next.
+It has no plain twin: its base class ``plain_requests.PlainRequests`` handles what this class leaves, and everything without a
+compiler. ``data_received`` handles requests that came whole, whose heads are plain (``request_heads_c.pyx``), and whose target was
+resolved before. A target without a ``quick`` answer has a handler in Python, which is called as the base class calls it.
+Everything else is left to the base class as it came. Nothing is kept from one request to the next.
 
 Thread: the event loop's.
 """
@@ -418,7 +418,7 @@ cdef class CompiledRequests:
         cdef int source, on = 1, off = 0
         if type(file) is not LocalFile or size_bytes > max(LEAST_PIECE, min(PIECE, TURN // (unfinished_count + 1))):
             return 0
-        source = file._descriptor
+        source = file.descriptor
         if source < 0:
             # Closed, which who sends the rest tells.
             return 0

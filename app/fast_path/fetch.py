@@ -95,7 +95,7 @@ def _offer_compiled(parts: Parts, request: HotRequest, topic: Topic, max_bytes: 
     isolation = ISOLATIONS[asked.isolation]
     if (
         quick_answers is None
-        or batch_search.search is None
+        or batch_search.compiled is None
         or target.memo == topic.topic_id
         or asked.end_offset is not None
         or asked.max_records is not None

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""What answers plain requests in C: the ``quick`` of their targets (see ``app.http.connection.hot``).
+"""Handlers of plain requests in C: the ``quick`` of their targets (see ``app.http.connection.hot``).
 
-Each does what its handler in Python does for most requests for a target, and leaves the others to that, as if nobody had
-seen them. None of them holds a log or a snapshot: targets outlive their topics.
+They have no plain twin: ``app.fast_path.fetch`` and ``app.fast_path.produce`` handle the requests that these leave, with nothing
+changed, and all requests without a compiler. None of them holds a log or a snapshot: targets outlive their topics.
 
 Thread: the event loop's.
 """
@@ -144,7 +144,7 @@ cdef class QuickFetch:
         Reads end at the high watermark, or with ``is_stable`` at the last stable offset.
         ``head_of`` makes what heads begin with of a log's limits; ``range_format`` has next offset and length.
         """
-        self.parts, self.topics, self.read = parts, parts.engine.manager.topics, batch_search.search.read
+        self.parts, self.topics, self.read = parts, parts.engine.manager.topics, batch_search.compiled.read
         self.topic_name, self.topic_id, self.partition = topic.name, topic.topic_id, partition
         self.place, self.waits, self.max_bytes, self.content_bytes_max = place, waits, max_bytes, content_bytes_max
         self.is_stable, self.head_of = is_stable, head_of
@@ -243,7 +243,7 @@ cdef class AppendTurn:
         ``wait_on`` makes the ``HotWait`` of a written append, of its request's options and of the milliseconds waited.
         """
         metrics = parts.metrics
-        self.parts, self.clock, self.loop = parts, parts.engine.manager.clock, writer._loop
+        self.parts, self.clock, self.loop = parts, parts.engine.manager.clock, writer.loop
         self.is_system_clock = type(self.clock) is SystemClock
         self.partition = writer.log.name.partition
         self.watched_fetches, self.watched_appends = parts.engine.partitions.waiters.watched, parts.engine.partitions.produce_waiters.watched
@@ -260,26 +260,26 @@ cdef class AppendTurn:
         cdef double began, seconds
         cdef list results
         if (
-            writer._task is not None
-            or writer._refusal is not None
-            or writer._was_slow
-            or size_bytes > <int64_t>writer._inline_bytes_max
-            or (writer._stalled_until and self.loop.time() < writer._stalled_until)
+            writer.task is not None
+            or writer.refusal is not None
+            or writer.was_slow
+            or size_bytes > <int64_t>writer.inline_bytes_max
+            or (writer.stalled_until and self.loop.time() < writer.stalled_until)
         ):
             return None
         began = elapsed()
         try:
             results = append(log, bodies, config, self.now_ms())
         except StorageError as error:
-            writer._failed_here(error)
+            writer.failed_here(error)
             raise
         except Exception as error:
-            raise writer._failed_here(error) from error
+            raise writer.failed_here(error) from error
         if results is None:
             return None
         seconds = elapsed() - began
         if seconds > self.stall_seconds:
-            writer._look_for_stall(seconds, 0)
+            writer.look_for_stall(seconds, 0)
         self.observe_group(len(results) - results.count(None))
         self.observe_seconds(seconds)
         if self.watched_fetches or self.watched_appends:
@@ -321,7 +321,7 @@ cdef class AppendTurn:
 
     cdef object append_now(self, writer, body, int64_t size_bytes, config):
         """Write a batch as it comes; its answer, or ``None``."""
-        log = writer._log
+        log = writer.log
         results = self.append(writer, log, [body], size_bytes, config)
         if results is None or results[0] is None:
             return None
@@ -329,7 +329,7 @@ cdef class AppendTurn:
         if self.asked_count - self.asked_before >= LOOKS_APART:
             self.asked_before = self.asked_count
             self.loop.call_soon(self.look)
-        return self.answer(results[0], size_bytes, log._writer.recovery_point)
+        return self.answer(results[0], size_bytes, log.writer.recovery_point)
 
     def look(self):
         """See whether a turn in which a batch came has brought another one."""
@@ -392,7 +392,7 @@ cdef class AppendTurn:
         """Give each ticket its answer, or add it to those ``waiting``; those without one are left to the general way."""
         cdef list results
         cdef Py_ssize_t place
-        log = writer._log
+        log = writer.log
         config = log.config
         for ticket in tickets:
             if ticket.config is not config:
@@ -406,7 +406,7 @@ cdef class AppendTurn:
                 if result is None:
                     continue
                 if ticket.options is None:
-                    ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
+                    ticket.answer = self.answer(result, len(ticket.body), log.writer.recovery_point)
                 else:
                     waiting.append((ticket, result))
         except Exception as error:
@@ -419,11 +419,11 @@ cdef class AppendTurn:
 
     cdef int flush(self, writer, list waiting) except -1:
         """Answer those ``waiting`` for an fsync: here where the disk is quick enough, else once it is done."""
-        log = writer._log
+        log = writer.log
         try:
             if writer.flush_here():
                 for ticket, result in waiting:
-                    ticket.answer = self.answer(result, len(ticket.body), log._writer.recovery_point)
+                    ticket.answer = self.answer(result, len(ticket.body), log.writer.recovery_point)
                 return 0
             if log.config.flush_policy == "group":
                 writer.publish()

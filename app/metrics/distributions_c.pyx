@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""``plain_metrics.Distribution`` and ``RouteCount`` in C: counts of every request.
+"""Counts of values and of requests in C: the plain twin is ``distributions_py``.
 
 Thread: counted on the event loop, read in any thread.
 """

@@ -5,14 +5,13 @@ A collector in the same registry reads them. Thread: counted on the event loop, 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rollway.records.compiled import load
+from app.metrics.distributions import make_distribution, make_route_count
+from app.metrics.distributions_py import Distribution, RouteCount
 
 
 class PlainCounter:
@@ -71,27 +70,6 @@ class PlainCounters:
         return [family]
 
 
-class Distribution:
-    """Counts of values by their upper bounds, and the sum of the values. ``make_distribution`` makes one to count in.
-
-    Example: bounds (1, 5) and the values 1, 3 and 9 give the counts [1, 1, 1] and the sum 13.
-    """
-
-    __slots__ = ("_least", "bounds", "counts", "sum")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self._least = bounds[0]
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count ``value``."""
-        # Most values are in the first bucket.
-        self.counts[0 if value <= self._least else bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-
 def buckets_of(distribution: Distribution) -> list[tuple[str, float]]:
     """Return each upper bound with the number of values up to it, as Prometheus writes them."""
     total = 0
@@ -117,38 +95,6 @@ class PlainHistogram:
         """Return the metric for Prometheus."""
         distribution = self.distribution
         return [HistogramMetricFamily(self.name, self.text, buckets_of(distribution), distribution.sum)]
-
-
-class RouteCount(Distribution):
-    """Answered requests of one method and route by status, and the distribution of their durations in seconds."""
-
-    __slots__ = ("statuses",)
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        super().__init__(bounds)
-        self.statuses: dict[int, int] = {}
-
-    def count(self, status: int, seconds: float) -> None:
-        """Count a request."""
-        self.statuses[status] = self.statuses.get(status, 0) + 1
-        # As ``observe``, without the call: every request comes here.
-        self.counts[0 if seconds <= self._least else bisect_left(self.bounds, seconds)] += 1
-        self.sum += seconds
-
-
-_compiled: Any = load("app.metrics.distributions_c")
-
-
-def make_distribution(bounds: Sequence[float]) -> Distribution:
-    """Make an empty distribution; in C, if the service was installed with a compiler."""
-    made: Distribution = Distribution(bounds) if _compiled is None else _compiled.Distribution(bounds)
-    return made
-
-
-def make_route_count(bounds: Sequence[float]) -> RouteCount:
-    """Make an empty route count, as ``make_distribution``."""
-    made: RouteCount = RouteCount(bounds) if _compiled is None else _compiled.RouteCount(bounds)
-    return made
 
 
 class RouteCounts:

@@ -5,23 +5,16 @@ A byte of JSON may become 30 bytes of objects (``[],[],``), and a body of 150 KB
 
 from __future__ import annotations
 
-import re
 from typing import Protocol, cast
-
-import numpy as np
 
 from app.problems import kinds
 from app.problems.problem import Problem
+from app.record_json import json_values_py
+from app.record_json.json_values_py import ESCAPES_OF_VALUE, SPACES_OF_VALUE
 from rollway.records.compiled import load
 
 VALUES_MAX = 1_000_000
 """Values of one document: read at once they hold the interpreter for about 100 ms."""
-
-SPACES_OF_VALUE = 16
-"""Bytes of space between values that are as much work as one value; the coder holds the interpreter over them too."""
-
-ESCAPES_OF_VALUE = 8
-"""Escapes in texts that are as much work as one value."""
 
 VALUE_BYTES = 200
 """What a value takes as objects, about: an object with one member, or a list, takes that."""
@@ -29,52 +22,30 @@ VALUE_BYTES = 200
 UNCOUNTED_BYTES = 64 * 1024
 """Documents that are no longer are read at once, whatever is in them."""
 
-_SLICE_BYTES = 1024 * 1024
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
-_BEGINS_VALUE = np.zeros(256, dtype=np.bool_)
-_BEGINS_VALUE[list(b"[{,:")] = True
-_ESCAPE = ord("\\")
-
 
 class CompiledValues(Protocol):
-    """What ``record_batches_c.pyx`` has for this."""
+    """The function of ``json_values_c.pyx``."""
 
     def count_values(self, data: bytes | bytearray | memoryview) -> int:
         """As the function of this name."""
 
 
-compiled = cast("CompiledValues | None", load("app.record_json.record_batches_c"))
-"""The compiled way, or ``None``; looked up here with every call."""
+compiled = cast("CompiledValues | None", load("app.record_json.json_values_c"))
+"""The compiled module, or ``None``; looked up here with every call."""
 
 
 def count_values(document: bytes | bytearray | memoryview, enough: int = VALUES_MAX) -> int:
-    """How many values ``document`` has, if it is JSON; each stands behind one of ``[{,:``. Spaces outside of texts and
-    escapes count too, ``SPACES_OF_VALUE`` and ``ESCAPES_OF_VALUE`` of them as one.
+    """Return how many values ``document`` has, if it is JSON; each stands behind one of ``[{,:``.
 
-    Without a compiler a number up to ``enough`` may count what stands inside of texts, too. Takes no memory to speak
-    of.
+    Spaces outside of texts and escapes count too, ``SPACES_OF_VALUE`` and ``ESCAPES_OF_VALUE`` of them as one. Without
+    a compiler, a number up to ``enough`` may also count what stands inside of texts. Takes hardly any memory.
+    Example: ``[1, 2]`` has 2 values, and one space, which is less than a value.
+
     Thread: any; a large document is counted without the interpreter's lock, or in pieces.
     """
     if compiled is not None:
         return compiled.count_values(document)
-    values, spaces, escapes = _counts_in(document)
-    if values + spaces // SPACES_OF_VALUE + escapes // ESCAPES_OF_VALUE > enough:
-        for found in _STRING.finditer(document):
-            inside = _counts_in(found[0])
-            values, spaces = values - inside[0], spaces - inside[1]
-    return values + spaces // SPACES_OF_VALUE + escapes // ESCAPES_OF_VALUE
-
-
-def _counts_in(part: bytes | bytearray | memoryview) -> tuple[int, int, int]:
-    """Bytes that begin values, spaces, and backslashes."""
-    data = np.frombuffer(part, dtype=np.uint8)
-    values = spaces = escapes = 0
-    for start in range(0, len(data), _SLICE_BYTES):
-        piece = data[start : start + _SLICE_BYTES]
-        values += int(np.count_nonzero(_BEGINS_VALUE[piece]))
-        spaces += int(np.count_nonzero(piece <= ord(" ")))
-        escapes += int(np.count_nonzero(piece == _ESCAPE))
-    return values, spaces, escapes
+    return json_values_py.count_values(document, enough)
 
 
 def refuse_too_many(document: bytes | bytearray | memoryview, remedy: str, values_max: int = VALUES_MAX) -> int:

@@ -43,7 +43,7 @@ _CODEC_MASK = 0x07
 
 
 class CompiledRecords(Protocol):
-    """What ``record_batches_c.pyx`` has."""
+    """The function of ``record_batches_c.pyx``."""
 
     def write_sections(
         self, data: bytes | bytearray | memoryview, is_lines: bool, partition: int, now_ms: int, bytes_max: int
@@ -54,8 +54,8 @@ class CompiledRecords(Protocol):
         """
 
 
-plain_records = cast("CompiledRecords | None", load("app.record_json.record_batches_c"))
-"""The compiled way, or ``None``; looked up here with every call."""
+compiled = cast("CompiledRecords | None", load("app.record_json.record_batches_c"))
+"""The compiled module, or ``None``; looked up here with every call. Tests set it to ``None``."""
 
 
 def plain_batches(
@@ -74,10 +74,10 @@ def plain_batches(
 
     Thread: any; large bodies are read without the interpreter's lock.
     """
-    if plain_records is None or encoding != "utf8" or compresses(config):
+    if compiled is None or encoding != "utf8" or compresses(config):
         return None
     section_bytes_max = _batch_bytes_max(config, Codec.NONE) - HEADER_BYTES
-    found = plain_records.write_sections(body, is_lines, partition, now_ms, section_bytes_max)
+    found = compiled.write_sections(body, is_lines, partition, now_ms, section_bytes_max)
     if found is None:
         return None
     batches = []

@@ -4,6 +4,8 @@
 It takes plain records only: keys and values that are text or null, headers, a time in milliseconds, the partition of the
 request. For a body that is broken, unusual or too large it returns ``None``, and ``translate`` judges it.
 
+It has no plain twin: without it, or where it returns ``None``, ``translate`` reads the body and ``record_batches`` encodes it.
+
 One rule keeps each access inside: code checks ``end`` before it reads a byte, and makes room before it writes. A byte that is
 read twice is checked twice, so memory that changes meanwhile can cause a wrong result, but no access outside.
 
@@ -24,9 +26,6 @@ cdef enum:
     DIGITS_MAX = 18
     # Shorter bodies are done before another thread has the lock.
     HELD_BYTES_MAX = 16 * 1024
-    # As in json_values.
-    SPACES_OF_VALUE = 16
-    ESCAPES_OF_VALUE = 8
 
 cdef enum Field:
     UNKNOWN = 0
@@ -636,7 +635,7 @@ cdef list listed(Sections* sections):
 
 
 def write_sections(data, bint is_lines, int64_t partition, int64_t now_ms, Py_ssize_t bytes_max):
-    """Record sections of at most ``bytes_max`` each, and what there is to know of them; see ``plain_records``."""
+    """Record sections of at most ``bytes_max`` each, and what there is to know of them; see ``record_batches``."""
     cdef Py_buffer bytes_of
     cdef Body body
     cdef Request request
@@ -659,45 +658,3 @@ def write_sections(data, bint is_lines, int64_t partition, int64_t now_ms, Py_ss
         PyMem_RawFree(sections.records.data)
         PyMem_RawFree(sections.headers.data)
         PyMem_RawFree(sections.all.data)
-
-
-# What JSON costs
-
-
-cdef int64_t values_in(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """How many of ``[{,:`` stand outside of texts; spaces there and escapes count as ``json_values`` says."""
-    cdef Py_ssize_t at = 0
-    cdef int64_t count = 0
-    cdef int64_t spaces = 0
-    cdef int64_t escapes = 0
-    cdef uint8_t byte
-    cdef bint is_text = False
-    while at < size:
-        byte = data[at]
-        at += 1
-        if is_text:
-            if byte == c"\\":
-                at += 1
-                escapes += 1
-            elif byte == c'"':
-                is_text = False
-        elif byte == c'"':
-            is_text = True
-        elif byte == c"," or byte == c":" or byte == c"[" or byte == c"{":
-            count += 1
-        elif byte <= c" ":
-            spaces += 1
-    return count + spaces // SPACES_OF_VALUE + escapes // ESCAPES_OF_VALUE
-
-
-def count_values(data):
-    """How many values a JSON document has, and what takes as long; see ``json_values.count_values``."""
-    cdef Py_buffer bytes_of
-    cdef int64_t count
-    PyObject_GetBuffer(data, &bytes_of, PyBUF_SIMPLE)
-    try:
-        with nogil:
-            count = values_in(<const uint8_t*>bytes_of.buf, bytes_of.len)
-    finally:
-        PyBuffer_Release(&bytes_of)
-    return count

@@ -1,41 +1,28 @@
-"""Records as they stand in JSON answers: as text written in C where the service was installed with a compiler.
+"""Records as they stand in JSON responses.
 
-The text is the one that msgspec makes of ``translate.record_documents``, byte for byte; a test holds them together.
+``record_texts_c`` writes them in C where it was compiled, otherwise ``record_texts_py`` writes them with msgspec. Both
+write the same bytes, those of ``translate.record_documents``; a test holds them together. ``record_texts_py`` also
+writes the values that are JSON themselves, and documents that are not text yet.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 import msgspec
-import numpy as np
 
-from app.record_json.translate import (
-    Encoding,
-    RecordDocument,
-    encode_document,
-    encode_lines,
-    header_documents,
-    header_encoding,
-    record_documents,
-    shown_bytes,
-)
-from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
+from app.record_json import record_texts_py
+from app.record_json.record_texts_py import IN_LINES, IN_LIST, BoundedTexts, RecordText
+from app.record_json.translate import Encoding
+from rollway.records import RecordColumns
 from rollway.records.compiled import load
 
-IN_LIST = b","
-"""Between two records of a JSON array."""
-
-IN_LINES = b"\n"
-"""Between two records of NDJSON."""
-
-RecordText = RecordDocument | msgspec.Raw
-"""A record to encode, or the text of one or more."""
+__all__ = ["IN_LINES", "IN_LIST", "BoundedTexts", "RecordText", "bounded_texts", "record_texts"]
 
 
 class CompiledTexts(Protocol):
-    """What ``record_texts_c.pyx`` has."""
+    """The function of ``record_texts_c.pyx``."""
 
     def write_texts(
         self,
@@ -46,52 +33,34 @@ class CompiledTexts(Protocol):
         as_base64: bool,
         bytes_max: int,
     ) -> tuple[bytes, int, int]:
-        """One JSON object for each record, with ``between`` each two of them, as many as ``bytes_max`` bytes allow.
+        """Write one JSON object for each record, with ``between`` each two of them, as many as fit into ``bytes_max``.
 
-        The text, how many they are, and how many bytes the next one takes, about; 0 without one.
+        Returns the text, the number of its records, and about how many bytes the next record takes; 0: there is none.
         """
 
 
-texts = cast("CompiledTexts | None", load("app.record_json.record_texts_c"))
-"""The compiled way, or ``None``; looked up here with every call."""
+compiled = cast("CompiledTexts | None", load("app.record_json.record_texts_c"))
+"""The compiled module, or ``None``; looked up here with every call. Tests set it to ``None``."""
+
+_NOTHING = BoundedTexts([], 0, 0, 0)
 
 
 def record_texts(
     columns: RecordColumns, *, encoding: Encoding, timestamp_type: str, partition: int, between: bytes | None
 ) -> list[RecordText]:
-    """What JSON shows of these records, to be encoded in a list of such, or as lines.
+    """Return the records as JSON, to be encoded as a list or as lines.
 
-    Without ``between`` one document for each record. With it, the ``IN_LIST`` or ``IN_LINES`` of the answer that it is
-    for, it may be a single text for all.
+    Without ``between``, each record is one document. With the ``IN_LIST`` or ``IN_LINES`` of the response, all of them
+    may be a single text.
     """
-    if texts is None or between is None or encoding == "json" or not len(columns):
-        documents = record_documents(columns, encoding=encoding, timestamp_type=timestamp_type, partition=partition)
-        return cast("list[RecordText]", documents)
-    text, _, _ = texts.write_texts(
+    if compiled is None or between is None or encoding == "json" or not len(columns):
+        return record_texts_py.record_texts(
+            columns, encoding=encoding, timestamp_type=timestamp_type, partition=partition
+        )
+    text, _, _ = compiled.write_texts(
         columns, timestamp_type.encode(), partition, between, encoding == "base64", sys.maxsize
     )
     return [msgspec.Raw(text)]
-
-
-class BoundedTexts(NamedTuple):
-    """As ``record_texts``, of the first ``record_count`` records; the next one takes ``missing_bytes``, about."""
-
-    documents: list[RecordText]
-    record_count: int
-    size_bytes: int
-    missing_bytes: int
-
-
-_NOTHING = BoundedTexts([], 0, 0, 0)
-_HEADERS_AT_A_TIME = 16 * 1024
-_FRAME_BYTES = 200
-"""What stands around a record's key, value and headers, at the most."""
-_HEADER_FRAME_BYTES = 45
-_HEADER_FRAME_BYTES_MIN = 22
-_ESCAPED_BYTES_MAX = 6
-_WRITTEN_BYTES_MAX = 4096
-# Quotes, and what base64 adds to a member's name.
-_BASE64_FRAME_BYTES = 9
 
 
 def bounded_texts(
@@ -103,113 +72,23 @@ def bounded_texts(
     between: bytes | None,
     bytes_max: int,
 ) -> BoundedTexts:
-    """As many of the first records as ``bytes_max`` bytes of text allow. A record that does not fit is not made.
+    """Return as many of the first records as ``bytes_max`` bytes of text allow. A record that does not fit is not made.
 
     Raises:
         TooManyValuesError: with ``encoding=json``, a value that takes too much to be looked at.
     """
     if not len(columns):
         return _NOTHING
-    if texts is not None and between is not None and encoding != "json":
-        text, count, missing_bytes = texts.write_texts(
-            columns, timestamp_type.encode(), partition, between, encoding == "base64", bytes_max
+    if compiled is None or between is None or encoding == "json":
+        return record_texts_py.bounded_texts(
+            columns,
+            encoding=encoding,
+            timestamp_type=timestamp_type,
+            partition=partition,
+            between=between,
+            bytes_max=bytes_max,
         )
-        return BoundedTexts([msgspec.Raw(text)] if count else [], count, len(text), missing_bytes)
-    if _bytes_at_most(columns) <= bytes_max:
-        documents = record_documents(columns, encoding=encoding, timestamp_type=timestamp_type, partition=partition)
-        if between is None:
-            return BoundedTexts(cast("list[RecordText]", documents), len(columns), _bytes_at_most(columns), 0)
-        joined = encode_document(documents)[1:-1] if between == IN_LIST else encode_lines(documents)[:-1]
-        return BoundedTexts([msgspec.Raw(joined)], len(columns), len(joined), 0)
-    return _one_by_one(columns, encoding, timestamp_type, partition, between, bytes_max)
-
-
-def _bytes_at_most(columns: RecordColumns) -> int:
-    content_bytes = columns.keys.size_bytes + columns.values.size_bytes
-    size = _FRAME_BYTES * len(columns) + _ESCAPED_BYTES_MAX * content_bytes
-    headers = columns.headers
-    if headers is None:
-        return size
-    content_bytes = headers.names.size_bytes + headers.values.size_bytes
-    return size + _HEADER_FRAME_BYTES * len(headers.names) + _ESCAPED_BYTES_MAX * content_bytes
-
-
-def _one_by_one(
-    columns: RecordColumns,
-    encoding: Encoding,
-    timestamp_type: str,
-    partition: int,
-    between: bytes | None,
-    bytes_max: int,
-) -> BoundedTexts:
-    found: list[RecordText] = []
-    size = 0
-    for place in range(len(columns)):
-        one = columns.slice(place, place + 1)
-        missing_bytes = _shown_bytes(one, encoding, bytes_max - size)
-        if missing_bytes > bytes_max - size:
-            return BoundedTexts(found, place, size, missing_bytes)
-        text = _record_text(one, encoding, timestamp_type, partition)
-        if len(text) > bytes_max - size:
-            return BoundedTexts(found, place, size, len(text))
-        size += len(text) + 1
-        if between is not None:
-            found.append(msgspec.Raw(text))
-        else:
-            (document,) = record_documents(one, encoding=encoding, timestamp_type=timestamp_type, partition=partition)
-            found.append(document)
-    return BoundedTexts(found, len(columns), size, 0)
-
-
-def _shown_bytes(one: RecordColumns, encoding: Encoding, bytes_max: int) -> int:
-    """How long a record's text is, about; when it is more than ``bytes_max`` perhaps only that it is."""
-    least = one.keys.size_bytes + one.values.size_bytes
-    headers = one.headers
-    if headers is not None:
-        least += _HEADER_FRAME_BYTES_MIN * len(headers.names) + headers.names.size_bytes + headers.values.size_bytes
-    if least > bytes_max:
-        return least
-    size = shown_bytes(one.keys[0], encoding) + shown_bytes(one.values[0], encoding)
-    if headers is not None:
-        size += _HEADER_FRAME_BYTES * len(headers.names)
-        size += _all_shown_bytes(headers.names, "utf8") + _all_shown_bytes(headers.values, header_encoding(encoding))
-    return size
-
-
-def _all_shown_bytes(column: BinaryColumn, encoding: Encoding) -> int:
-    """``shown_bytes`` of each element: one that is no text makes none of the others base64."""
-    if encoding == "base64":
-        return int(((np.diff(column.offsets) + 2) // 3 * 4 + _BASE64_FRAME_BYTES).sum())
-    size = 0
-    for first in range(0, len(column), _HEADERS_AT_A_TIME):
-        last = min(first + _HEADERS_AT_A_TIME, len(column))
-        size += sum(map(_small_shown_bytes, column.slice(first, last).to_list()))
-    return size
-
-
-def _small_shown_bytes(data: bytes | None) -> int:
-    """As ``shown_bytes`` with ``utf8``; what is small is quicker written than looked at."""
-    if data is None or len(data) > _WRITTEN_BYTES_MAX:
-        return shown_bytes(data, "utf8")
-    try:
-        return len(encode_document(data.decode()))
-    except UnicodeDecodeError:
-        return shown_bytes(data, "base64")
-
-
-def _record_text(one: RecordColumns, encoding: Encoding, timestamp_type: str, partition: int) -> bytes:
-    """A record's text. Of very many headers not all are objects at the same time."""
-    headers = one.headers
-    if headers is None or len(headers.names) <= _HEADERS_AT_A_TIME:
-        (document,) = record_documents(one, encoding=encoding, timestamp_type=timestamp_type, partition=partition)
-        return encode_document(document)
-    bare = RecordColumns(one.offsets, one.timestamps, one.keys, one.values)
-    text = _record_text(bare, encoding, timestamp_type, partition)
-    end = b'],"partition":%d}' % partition
-    pieces = []
-    for first in range(0, len(headers.names), _HEADERS_AT_A_TIME):
-        last = min(first + _HEADERS_AT_A_TIME, len(headers.names))
-        count = np.array([last - first], dtype=np.int64)
-        some = HeaderColumns(count, headers.names.slice(first, last), headers.values.slice(first, last))
-        pieces.append(encode_document(header_documents(some, encoding)[0])[1:-1])
-    return b"".join((text.removesuffix(end), b",".join(pieces), end))
+    text, count, missing_bytes = compiled.write_texts(
+        columns, timestamp_type.encode(), partition, between, encoding == "base64", bytes_max
+    )
+    return BoundedTexts([msgspec.Raw(text)] if count else [], count, len(text), missing_bytes)

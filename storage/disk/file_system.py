@@ -263,6 +263,7 @@ class LocalFile:
 
     While a large file grows, it reserves disk space behind its end, at least 1 MiB at a time. Allocating space for each
     write separately would be a third of its cost. The length never includes the reserve; ``truncate`` releases it.
+    Compiled code reads ``descriptor`` (-1: closed) and ``reserve_at``, where the reserve ends.
     """
 
     def __init__(
@@ -274,20 +275,16 @@ class LocalFile:
         may_write: Callable[[], None] | None = None,
     ) -> None:
         """Take over ``descriptor``. On a read-only disk, ``may_write`` is called before the first write."""
-        self._path = path
-        self._descriptor = descriptor
+        self.path = path
+        self.descriptor = descriptor
         self._on_read_only_disk = on_read_only_disk
         self._may_write = may_write
-        self._reserve_at = RESERVED_FROM_BYTES
-
-    @property
-    def path(self) -> Path:
-        return self._path
+        self.reserve_at = RESERVED_FROM_BYTES
 
     def fileno(self) -> int:
-        if self._descriptor < 0:
-            raise ValueError(f"{self._path} is closed")
-        return self._descriptor
+        if self.descriptor < 0:
+            raise ValueError(f"{self.path} is closed")
+        return self.descriptor
 
     def size(self) -> int:
         # Called before each write; lseek takes a quarter of the time of fstat. All reads and writes give positions.
@@ -298,7 +295,7 @@ class LocalFile:
         return leads_to(path, self.fileno())
 
     def read(self, position: int, length: int) -> bytes:
-        with _naming(self._path):
+        with _naming(self.path):
             piece = os.pread(self.fileno(), length, position)
             if len(piece) == length or not piece:
                 return piece
@@ -326,8 +323,8 @@ class LocalFile:
         written = 0
         if self._on_read_only_disk:
             self._make_writable()
-        if position >= self._reserve_at:
-            self._reserve(position)
+        if position >= self.reserve_at:
+            self.reserve(position)
         try:
             if 0 < len(parts) <= _WRITE_VECTOR_MAX:
                 # Usually the disk takes all parts at once.
@@ -346,12 +343,13 @@ class LocalFile:
                 if written == 0:
                     raise OSError(errno.EIO, "the disk took no bytes")
         except OSError as error:
-            error.filename = str(self._path)  # as ``_naming``, without a generator for each write
+            error.filename = str(self.path)  # as ``_naming``, without a generator for each write
             raise
 
-    def _reserve(self, position: int) -> None:
+    def reserve(self, position: int) -> None:
+        """Reserve space from ``position`` on, for a write that begins at ``reserve_at`` or behind it."""
         length = max(_RESERVED_BYTES_MIN, min(position // _RESERVED_SHARE, _RESERVED_BYTES_MAX))
-        self._reserve_at = position + length
+        self.reserve_at = position + length
         if _fallocate is not None:
             # If the disk refuses, each write allocates its own space, and fails where there is none.
             _fallocate(self.fileno(), _KEEP_SIZE, position, length)
@@ -359,8 +357,8 @@ class LocalFile:
     def truncate(self, size: int) -> None:
         if self._on_read_only_disk:
             self._make_writable()
-        self._reserve_at = RESERVED_FROM_BYTES
-        with _naming(self._path):
+        self.reserve_at = RESERVED_FROM_BYTES
+        with _naming(self.path):
             os.ftruncate(self.fileno(), size)
 
     def _make_writable(self) -> None:
@@ -371,10 +369,10 @@ class LocalFile:
         """
         if self._may_write is not None:
             self._may_write()
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if not os.path.sameopenfile(descriptor, self.fileno()):
-                raise OSError(errno.EROFS, f"{os.strerror(errno.EROFS)} when it was opened", str(self._path))
+                raise OSError(errno.EROFS, f"{os.strerror(errno.EROFS)} when it was opened", str(self.path))
             # Readers in other threads keep using the same descriptor.
             os.dup2(descriptor, self.fileno(), inheritable=False)
         finally:
@@ -382,16 +380,16 @@ class LocalFile:
         self._on_read_only_disk = False
 
     def begin_writeback(self, position: int, length: int) -> None:
-        if _sync_file_range is not None and self._descriptor >= 0:
-            _sync_file_range(self._descriptor, position, length, _BEGIN_WRITING)
+        if _sync_file_range is not None and self.descriptor >= 0:
+            _sync_file_range(self.descriptor, position, length, _BEGIN_WRITING)
 
     def sync(self) -> None:
-        with _naming(self._path):
+        with _naming(self.path):
             os.fdatasync(self.fileno())
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
+        if self.descriptor >= 0:
+            descriptor, self.descriptor = self.descriptor, -1
             os.close(descriptor)
 
     def __del__(self) -> None:

@@ -41,28 +41,30 @@ class IndexBuilder:
 
     A batch gets an entry if more than ``interval_bytes`` were written since the last entry, so the same batches always
     give the same files. Example with 4096: batches of 3000 bytes at 0, 3000, 6000 and 9000; only that at 6000 gets one.
+
+    Compiled appends follow the rule themselves: they read and change ``bytes_since_entry`` and ``max_timestamp``.
     """
 
-    __slots__ = ("_bytes_since_entry", "_interval_bytes", "max_timestamp")
+    __slots__ = ("bytes_since_entry", "interval_bytes", "max_timestamp")
 
     def __init__(self, base_offset: Offset, interval_bytes: int) -> None:
-        self._interval_bytes = interval_bytes
-        self._bytes_since_entry = 0
+        self.interval_bytes = interval_bytes
+        self.bytes_since_entry = 0
         self.max_timestamp = TimestampOffset(NO_TIMESTAMP, base_offset)
 
     def restart(self, max_timestamp: TimestampOffset) -> None:
         """Start counting from 0, as on opening and after truncation."""
-        self._bytes_since_entry = 0
+        self.bytes_since_entry = 0
         self.max_timestamp = max_timestamp
 
     def add(self, last_offset: Offset, max_timestamp: int, size_bytes: int) -> bool:
         """Count one batch; return whether it gets an entry in both indexes."""
         if max_timestamp > self.max_timestamp.timestamp:
             self.max_timestamp = TimestampOffset(max_timestamp, last_offset)
-        due = self._bytes_since_entry > self._interval_bytes
+        due = self.bytes_since_entry > self.interval_bytes
         if due:
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += size_bytes
+            self.bytes_since_entry = 0
+        self.bytes_since_entry += size_bytes
         return due
 
 

@@ -77,11 +77,13 @@ class IndexFile:
         self.memory: bytes | bytearray | None = None
         """The entries as in the file, maybe with space behind them; ``None`` until ``load``. Not for change."""
         self._file_system = file_system
-        self._file: File | None = file
+        self.opened: File | None = file
+        """The open file; ``None`` once the entries of a sealed index are in memory. Compiled code reads it."""
         self._size_bytes_max = size_bytes_max
         self._is_writable = writable
         self._loading = threading.Lock()
-        self._closed = False
+        self.is_closed = False
+        """Whether ``close`` was called. Compiled code reads it."""
         length = file.size()
         self.entry_count = length // entry_bytes
         """Number of valid entries. Raised after an entry is written, so all entries below it can be read."""
@@ -126,7 +128,7 @@ class IndexFile:
         Raises:
             ValueError: it failed because the index is closed.
         """
-        if self._closed:
+        if self.is_closed:
             raise ValueError(f"{self.path} is closed") from None
         return memory is not self.memory or count != self.entry_count
 
@@ -139,7 +141,7 @@ class IndexFile:
             return None
         # Under the lock: loading closes the file, and another file may get its descriptor at once.
         with self._loading:
-            file = self._file if self.memory is None else None
+            file = self.opened if self.memory is None else None
             piece = b"" if file is None else file.read(slot * self.entry_bytes, self.entry_bytes)
         return piece if len(piece) == self.entry_bytes else None
 
@@ -152,16 +154,16 @@ class IndexFile:
             memory = self.memory
             if memory is not None:
                 return memory
-            if self._closed:
+            if self.is_closed:
                 return b""
-            file = self._file or self._file_system.open(self.path, writable=False)
+            file = self.opened or self._file_system.open(self.path, writable=False)
             memory = file.read(0, self.size_bytes)
             if len(memory) < self.size_bytes:
                 memory = memory[: len(memory) - len(memory) % self.entry_bytes]
                 self.entry_count = len(memory) // self.entry_bytes
             self.memory = memory
             if not self._is_writable:
-                self._file = None
+                self.opened = None
                 file.close()
         _LOADED.add(self, len(memory))
         return memory
@@ -179,12 +181,12 @@ class IndexFile:
 
         For a segment that becomes active again after a truncation.
         """
-        if self._closed:
+        if self.is_closed:
             raise ValueError(f"{self.path} is closed")
         if not self._is_writable:
             self.load()
             with self._loading:
-                self._file = self._file_system.open(self.path)
+                self.opened = self._file_system.open(self.path)
                 self._is_writable = True
             self.resize_to_max()
 
@@ -232,11 +234,11 @@ class IndexFile:
             OSError: the disk refused.
         """
         # The length counts even if entries were added since: a writable index has its full length.
-        file, size = self._file, self.max_entry_count * self.entry_bytes
+        file, size = self.opened, self.max_entry_count * self.entry_bytes
         if file is None or not self._is_writable or (file.is_at(self.path) and file.size() >= size):
             return False
         if not file.is_at(self.path):
-            self._file = file = open_or_make(self._file_system, self.path)
+            self.opened = file = open_or_make(self._file_system, self.path)
             self._file_system.sync_directory(self.path.parent)
         file.truncate(size)
         if self.entry_count:
@@ -245,27 +247,27 @@ class IndexFile:
 
     def flush(self) -> None:
         """Return when the entries and the length would survive a power cut. Does nothing if read-only."""
-        if self._is_writable and self._file is not None:
-            self._file.sync()
+        if self._is_writable and self.opened is not None:
+            self.opened.sync()
 
     def close(self) -> None:
         """Drop the file and the memory, without trim or flush; later look-ups raise ``ValueError``."""
         with self._loading:
-            if self._closed:
+            if self.is_closed:
                 return
-            self._closed = True
+            self.is_closed = True
             self.memory = b""
-            file, self._file = self._file, None
+            file, self.opened = self.opened, None
         _LOADED.forget(self)
         if file is not None:
             file.close()
 
     def _writable_file(self) -> File:
-        if self._closed:
+        if self.is_closed:
             raise ValueError(f"{self.path} is closed")
-        if self._file is None or not self._is_writable:
+        if self.opened is None or not self._is_writable:
             raise ValueError(f"{self.path} is open for reading only")
-        return self._file
+        return self.opened
 
     def _set_size(self, size: int) -> None:
         file = self._writable_file()

@@ -20,8 +20,8 @@ RUN = 64
 _SHIFT = 6
 _COMPILED_KEY_BYTES = 8
 
-search: Any = load("storage.segment.batch_search_c")
-"""The compiled search of a run, or ``None``."""
+compiled: Any = load("storage.index.key_samples_c")
+"""The compiled search of a run, or ``None``. Tests set it to ``None``."""
 
 
 class KeyLayout:
@@ -72,8 +72,8 @@ class KeySamples:
                 return None
             length = RUN
         layout = self._layout
-        if search is not None and layout.key_bytes == _COMPILED_KEY_BYTES:
-            place = search.place_in_run(memory, low * layout.entry_bytes, length, layout.entry_bytes, target)
+        if compiled is not None and layout.key_bytes == _COMPILED_KEY_BYTES:
+            place = compiled.place_in_run(memory, low * layout.entry_bytes, length, layout.entry_bytes, target)
         else:
             place = bisect_right(layout.runs[length - 1](memory, low * layout.entry_bytes), target)
         return low + int(place) - 1

@@ -29,13 +29,14 @@ class LazyIndex(Generic[IndexT]):
     """
 
     # Each of up to 100,000 segments has three of these, and text takes a third of the memory of a ``Path``.
-    __slots__ = ("_closed", "_index", "_lock", "_open_index", "_path", "was_opened")
+    __slots__ = ("_closed", "_lock", "_open_index", "_path", "opened", "was_opened")
 
     def __init__(self, open_index: Callable[[Path], IndexT], path: Path) -> None:
         self._open_index = open_index
         self._path = str(path)
         self._lock = threading.Lock()
-        self._index: IndexT | None = None
+        self.opened: IndexT | None = None
+        """The open index, ``None`` before the first ``get``. Compiled code reads it; only this class changes it."""
         self._closed = False
         self.was_opened = False
         """Whether ``get`` or ``ask`` has opened the index; opening an active segment's index makes its file longer."""
@@ -48,7 +49,7 @@ class LazyIndex(Generic[IndexT]):
     @property
     def is_open(self) -> bool:
         """Whether ``get`` has opened the index."""
-        return self._index is not None
+        return self.opened is not None
 
     def get(self) -> IndexT:
         """Return the index, which the first caller opens and all share.
@@ -58,16 +59,16 @@ class LazyIndex(Generic[IndexT]):
                 reader scans the segment from its first batch.
             ValueError: closed.
         """
-        index = self._index
+        index = self.opened
         if index is not None:
             return index
         with self._lock:
-            if self._index is None:
+            if self.opened is None:
                 if self._closed:
                     raise ValueError(f"{self._path} is closed")
                 self.was_opened = True
-                self._index = self._open_index(Path(self._path))
-            return self._index
+                self.opened = self._open_index(Path(self._path))
+            return self.opened
 
     def ask(self, question: Callable[[IndexT], AnswerT]) -> AnswerT:
         """Run one question on the index without leaving it open, if it was not: for questions to thousands of segments.
@@ -76,8 +77,8 @@ class LazyIndex(Generic[IndexT]):
             FileNotFoundError, ValueError: as ``get``.
         """
         with self._lock:
-            if self._index is not None:
-                return question(self._index)
+            if self.opened is not None:
+                return question(self.opened)
             if self._closed:
                 raise ValueError(f"{self._path} is closed")
             self.was_opened = True
@@ -104,8 +105,8 @@ class LazyIndex(Generic[IndexT]):
 
     def _moved(self, path: Path) -> None:
         self._path = str(path)
-        if self._index is not None:
-            self._index.moved(path)
+        if self.opened is not None:
+            self.opened.moved(path)
 
     def delete(self, file_system: FileSystem) -> None:
         """Unlink the file if there is one. Holders of the open index read on; it closes when the last one drops it."""
@@ -118,6 +119,6 @@ class LazyIndex(Generic[IndexT]):
         """Close the index if it is open. A later ``get`` raises."""
         with self._lock:
             self._closed = True
-            index, self._index = self._index, None
+            index, self.opened = self.opened, None
             if index is not None:
                 index.close()

@@ -5,7 +5,8 @@
 the same snapshot. Several batches are one write. Everything that is not as plain as that is left to them, with nothing changed
 but bytes behind the log end, which they write over.
 
-What is looked at belongs to the classes of this package; their state stays in them, so that both ways can take turns.
+It has no plain twin: ``PartitionLog.append`` takes every batch that this module leaves, and all without a compiler. The state of
+a log stays in its objects, so calls of both can follow each other. This module reads and changes only their public attributes.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -201,13 +202,13 @@ def append(log, list bodies, config, int64_t now_ms):
             return None
         if group.size_bytes <= HELD_BYTES_MAX:
             # The interpreter's lock is held all the way: nobody comes between.
-            return None if log._writing.locked() else write(log, config, &group, results, places)
-        if not log._writing.acquire(False):
+            return None if log.writing.locked() else write(log, config, &group, results, places)
+        if not log.writing.acquire(False):
             return None
         try:
             return write(log, config, &group, results, places)
         finally:
-            log._writing.release()
+            log.writing.release()
     finally:
         for place in range(taken):
             PyBuffer_Release(&views[place])
@@ -263,27 +264,27 @@ cdef list write(log, config, Group* group, list results, list places):
     """As ``LogWriter.append``, ``Segment.append`` and ``PartitionLog.publish``, one batch after the other."""
     cdef int64_t position, base_offset, end_offset, size
     cdef bint is_empty
-    writer = log._writer
+    writer = log.writer
     written = writer.written
     segments, bases = <object>PyTuple_GET_ITEM(written, 0), <object>PyTuple_GET_ITEM(written, 1)
     start, unstable = <object>PyTuple_GET_ITEM(written, 2), <object>PyTuple_GET_ITEM(written, 4)
     segment = (<tuple>segments)[len(<tuple>segments) - 1]
-    records = segment._log
-    file = records._file
+    records = segment.log
+    file = records.opened
     if (
         log.offline_reason is not None
         or writer.config is not config
         or file is None
-        or segment._builder is None
-        or segment.offset_index._index is None
-        or segment.time_index._index is None
+        or segment.indexer is None
+        or segment.offset_index.opened is None
+        or segment.time_index.opened is None
         or unstable is not NOTHING_UNSTABLE
-        or log.replicas._members.followers
+        or log.replicas.members.followers
     ):
         return None
     room = writer.room
     if room is None or room.segment is not segment or room.config is not config:
-        if segment._first_timestamp is None and records.size_bytes:
+        if segment.first_batch_timestamp is None and records.size_bytes:
             # It is looked up in the log, by who may wait for that.
             return None
         room = writer.find_room(segment)
@@ -303,15 +304,15 @@ cdef list write(log, config, Group* group, list results, list places):
         or end_offset - <int64_t><object>PyTuple_GET_ITEM(writer.durable_end, 0) >= <int64_t>config.flush_messages
     ):
         return None
-    epochs = writer.epochs._entries
+    epochs = writer.epochs.entries
     epoch = epochs[len(epochs) - 1][0] if epochs else 0
     if type(file) is LocalFile:
-        if position >= <int64_t>file._reserve_at:
-            file._reserve(position)
-        if lseek(file._descriptor, 0, SEEK_END) < position:
+        if position >= <int64_t>file.reserve_at:
+            file.reserve(position)
+        if lseek(file.descriptor, 0, SEEK_END) < position:
             # Cut by another process, which is told by who may say so.
             return None
-        if not put_all(group, file._descriptor, position, base_offset, epoch):
+        if not put_all(group, file.descriptor, position, base_offset, epoch):
             # Whatever the disk has against it, it says again.
             return None
     else:
@@ -319,12 +320,12 @@ cdef list write(log, config, Group* group, list results, list places):
             records.check_size(position)
             put_through(file, group, position, base_offset, epoch)
         except OSError as error:
-            undo(log, writer, error, position, segment._builder.max_timestamp)
+            undo(log, writer, error, position, segment.indexer.max_timestamp)
     note_written(log, writer, room, segment, group, base_offset, position, results, places, start)
     end, end_position = end_offset, position + group.size_bytes
     records.size_bytes = end_position
     if is_empty:
-        segment._first_timestamp = group.max_timestamp
+        segment.first_batch_timestamp = group.max_timestamp
         writer.room = None
     log_end = new_tuple(LogOffsetMetadata, (end, segment.base_offset, end_position))
     writer.written = new_tuple(WrittenState, (segments, bases, start, log_end, unstable))
@@ -340,10 +341,10 @@ cdef int note_written(
     """What the indexes are to know, and the answers."""
     cdef int64_t begun_at = position, last, greatest, since, interval
     cdef int place
-    builder = segment._builder
+    builder = segment.indexer
     maximum_before = builder.max_timestamp
-    greatest, since = <object>PyTuple_GET_ITEM(maximum_before, 0), builder._bytes_since_entry
-    interval = builder._interval_bytes
+    greatest, since = <object>PyTuple_GET_ITEM(maximum_before, 0), builder.bytes_since_entry
+    interval = builder.interval_bytes
     for place in range(group.count):
         last = base_offset + group.batches[place].record_count - 1
         last_offset = last
@@ -363,20 +364,20 @@ cdef int note_written(
         )
         position += group.views[place].len
         base_offset = last + 1
-    builder._bytes_since_entry = since
+    builder.bytes_since_entry = since
     return 0
 
 
 cdef int add_index_entries(segment, int64_t offset, int64_t position, int64_t greatest, max_timestamp) except -1:
-    """As ``Segment._add_index_entries``, which has what is out of the ordinary, and every error."""
+    """As ``Segment.add_index_entries``, which has what is out of the ordinary, and every error."""
     cdef uint8_t entry[TIME_ENTRY_BYTES]
-    times = segment.time_index._index
+    times = segment.time_index.opened
     if (
         type(times) is not TimeIndex
         or <int64_t>times.file.entry_count >= <int64_t>times.file.max_entry_count - 1
-        or not put_offset_entry(segment.offset_index._index, offset, position)
+        or not put_offset_entry(segment.offset_index.opened, offset, position)
     ):
-        segment._add_index_entries(offset, position)
+        segment.add_index_entries(offset, position)
         return 0
     last = times.last_entry
     if greatest == <int64_t><object>PyTuple_GET_ITEM(last, 0):
@@ -416,12 +417,12 @@ cdef bint put_entry(index, const uint8_t* entry, int size, last_entry) except -1
     """As ``IndexFile.append`` and what follows it; whether it could."""
     entries = index.file
     cdef int64_t count = entries.entry_count
-    file, memory = entries._file, entries.memory
-    if type(file) is not LocalFile or entries._closed or count >= <int64_t>entries.max_entry_count:
+    file, memory = entries.opened, entries.memory
+    if type(file) is not LocalFile or entries.is_closed or count >= <int64_t>entries.max_entry_count:
         return False
     if type(memory) is not bytearray or PyByteArray_GET_SIZE(memory) < (count + 1) * size:
         return False
-    if count * size >= <int64_t>file._reserve_at or pwrite(file._descriptor, entry, size, count * size) != size:
+    if count * size >= <int64_t>file.reserve_at or pwrite(file.descriptor, entry, size, count * size) != size:
         return False
     memcpy(PyByteArray_AS_STRING(memory) + count * size, entry, size)
     # Readers take the count for their leave to look.
@@ -432,9 +433,9 @@ cdef bint put_entry(index, const uint8_t* entry, int size, last_entry) except -1
 cdef object undo(log, writer, error, position, maximum_before):
     """As ``PartitionLog.append`` where the disk refuses; always raises."""
     try:
-        writer._undo_append(error, position, maximum_before)
+        writer.undo_append(error, position, maximum_before)
     except OSError as failure:
-        raise log._fail(failure, "appending") from failure
+        raise log.fail(failure, "appending") from failure
 
 
 cdef int show(log, segments, bases, start, log_end, end) except -1:

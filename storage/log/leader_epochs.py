@@ -42,13 +42,14 @@ class LeaderEpochs:
     Durable: every change, when the call that makes it returns. If the disk refuses, nothing changed in memory.
     """
 
-    __slots__ = ("_entries", "_file_system", "_is_stale", "_path")
+    __slots__ = ("_file_system", "_is_stale", "_path", "entries")
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
         """Make it empty; ``load`` or ``assign`` fills it."""
         self._path = str(path)
         self._file_system = file_system
-        self._entries: tuple[EpochEntry, ...] = ()
+        self.entries: tuple[EpochEntry, ...] = ()
+        """All epochs, oldest first. Only this class replaces the tuple."""
         self._is_stale = False
 
     @property
@@ -57,20 +58,15 @@ class LeaderEpochs:
         return Path(self._path)
 
     @property
-    def entries(self) -> tuple[EpochEntry, ...]:
-        """All epochs, oldest first."""
-        return self._entries
-
-    @property
     def latest(self) -> EpochEntry | None:
         """The newest epoch, ``None`` if there is none."""
-        entries = self._entries
+        entries = self.entries
         return entries[-1] if entries else None
 
     @property
     def current(self) -> LeaderEpoch:
         """The newest epoch, which is stamped into batches; 0 if there is none."""
-        entries = self._entries
+        entries = self.entries
         return entries[-1].epoch if entries else LeaderEpoch(0)
 
     def load(self) -> None:
@@ -86,13 +82,13 @@ class LeaderEpochs:
                     f"{self.path}: epoch {later.epoch} from offset {later.start_offset} cannot follow "
                     f"epoch {earlier.epoch} from offset {earlier.start_offset}"
                 )
-        self._entries = _FIRST_EPOCH if entries == _FIRST_EPOCH else entries
+        self.entries = _FIRST_EPOCH if entries == _FIRST_EPOCH else entries
 
     def begin(self) -> None:
         """Start with epoch 0 at offset 0 in a new directory. Durable: after a sync of its files and itself."""
         entries = _FIRST_EPOCH
         write_new_file(self._file_system, self.path, checkpoint_content(entries))
-        self._entries = entries
+        self.entries = entries
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """Record that ``epoch`` begins at ``start_offset``; call before its first record is appended.
@@ -108,7 +104,7 @@ class LeaderEpochs:
         latest = self.latest
         if latest is not None and latest.epoch == epoch and latest.start_offset <= start_offset:
             return
-        kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
+        kept = [entry for entry in self.entries if entry.epoch < epoch and entry.start_offset < start_offset]
         self._replace((*kept, EpochEntry(epoch, start_offset)))
 
     def assign_or_keep(
@@ -138,7 +134,7 @@ class LeaderEpochs:
         The latest epoch ends at ``log_end_offset``. An epoch before the first one has no records itself, and ends where
         the first begins. ``None`` (the wire's -1, -1): unknown, because it is above the latest or negative.
         """
-        entries = self._entries
+        entries = self.entries
         if not entries or epoch < 0 or epoch > entries[-1].epoch:
             return None
         if epoch == entries[-1].epoch:
@@ -185,13 +181,13 @@ class LeaderEpochs:
 
     def epoch_for_offset(self, offset: Offset) -> LeaderEpoch | None:
         """Return the epoch in which the record at ``offset`` was written; ``None`` below the first entry."""
-        entries = self._entries
+        entries = self.entries
         following = bisect_right(entries, offset, key=_start_of)
         return entries[following - 1].epoch if following else None
 
     def truncate_from_start(self, offset: Offset) -> None:
         """Forget epochs that end at or before ``offset``, the new log start; the epoch around it starts there."""
-        entries = self._entries
+        entries = self.entries
         following = bisect_right(entries, offset, key=_start_of)
         if following:
             moved = EpochEntry(entries[following - 1].epoch, offset)
@@ -204,7 +200,7 @@ class LeaderEpochs:
         below the log start, and a batch of a lower epoch may never follow it. Kafka forgets it, because its controller
         assigns the next epoch; here the next batch gets the newest epoch of this file.
         """
-        entries = self._entries
+        entries = self.entries
         kept = entries[: bisect_left(entries, offset, key=_start_of)]
         if not kept and stored is not None:
             kept = (EpochEntry(stored, offset),)
@@ -215,7 +211,7 @@ class LeaderEpochs:
         self._replace(())
 
     def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
-        if entries == self._entries and not self._is_stale:
+        if entries == self.entries and not self._is_stale:
             return
         try:
             write_checkpoint(self._file_system, self.path, entries)
@@ -223,11 +219,11 @@ class LeaderEpochs:
             # The next start may still find the new entries.
             self._is_stale = True
             raise
-        self._entries = entries
+        self.entries = entries
         self._is_stale = False
 
     def _restore(self) -> None:
-        self._replace(self._entries)
+        self._replace(self.entries)
 
 
 def _parse_entry(fields: list[str]) -> EpochEntry:

@@ -163,9 +163,9 @@ class LogSnapshot:
             OffsetOutOfRangeError: as ``read``.
         """
         is_stable = isolation is _LAST_STABLE
-        way = batch_search.search
-        if way is not None and min_one and (is_stable or isolation is _HIGH_WATERMARK):
-            found = way.read(self, offset, max_bytes, content_bytes_max, is_stable)
+        search = batch_search.compiled
+        if search is not None and min_one and (is_stable or isolation is _HIGH_WATERMARK):
+            found = search.read(self, offset, max_bytes, content_bytes_max, is_stable)
             if found is not None:
                 file, position, size_bytes, next_offset, content, is_cached, _limits = found
                 piece = _new_tuple(FileSlice, (file, position, size_bytes, content, is_cached))
@@ -186,7 +186,7 @@ class LogSnapshot:
             segment = segments[place]
             on_bound = segment.base_offset == bound[1]
             limit = bound[2] if on_bound else segment.size_bytes
-            read = segment.read_cached(
+            read = segment.batch_search.find_cached(
                 next_offset, limit, remaining, min_one=min_one and not slices, content_bytes_max=content_bytes_max
             )
             if read is None:

@@ -25,10 +25,10 @@ from log_model.offsets import NO_TIMESTAMP, LogOffsetMetadata, Offset, Position,
 from log_model.producers import ProducerBatch, add_sequence
 from log_model.transactions import NOTHING_UNSTABLE, CompletedTransaction
 from rollway.records import BatchHeader, ControlRecord, parse_header
+from storage.index.index_file import RELATIVE_OFFSET_MAX
 from storage.log.written_log import LogParts, WrittenLog, WrittenState
 from storage.producers.producer_state import ProducerDraft, ProducerState
 from storage.producers.repeated_requests import find_repeated
-from storage.segment.segment import RELATIVE_OFFSET_MAX
 
 __all__ = ["AppendRequest", "AppendResult", "LogParts", "LogWriter", "WrittenState"]
 
@@ -127,7 +127,7 @@ class LogWriter(WrittenLog):
             if active.append_one(batch, Offset(end_offset - 1)):
                 room.entries_left -= 1
         except OSError as error:
-            self._undo_append(error, position, max_timestamp)
+            self.undo_append(error, position, max_timestamp)
         if not position:
             self.room = None
         log_end = _new_tuple(LogOffsetMetadata, (end_offset, active.base_offset, end_position))
@@ -408,9 +408,9 @@ class LogWriter(WrittenLog):
                 if transaction.is_aborted:
                     active.transactions.add(transaction.to_aborted())
         except OSError as error:
-            self._undo_append(error, size_bytes, max_timestamp)
+            self.undo_append(error, size_bytes, max_timestamp)
 
-    def _undo_append(self, error: OSError, size_bytes: int, max_timestamp: TimestampOffset) -> NoReturn:
+    def undo_append(self, error: OSError, size_bytes: int, max_timestamp: TimestampOffset) -> NoReturn:
         """Remove what an append left that met ``error``, if there was no room; tell of it in any case."""
         self.room = None
         if error.errno not in NO_ROOM_ERRNOS:

@@ -34,7 +34,7 @@ from storage.log.log_writer import LogWriter
 from storage.log.one_writer import OneWriter
 from storage.log.replica_set import restored_high_watermark
 from storage.log.retention import find_reasons, plan_retention, retained_segments
-from storage.log.written_log import LogParts, WrittenState, place_of
+from storage.log.written_log import LogParts, place_of
 from storage.producers.producer_state import ProducerState
 from storage.segment.segment import Segment
 
@@ -53,16 +53,19 @@ class PartitionLog:
     ``publish`` shows them, in one assignment (invariants 1 to 4).
 
     After a disk failure the log is offline (``offline_reason``): appends are refused, reads go on.
+
+    ``append_c`` appends beside ``append``, under the same lock. For it alone ``writer``, ``writing`` (the lock) and
+    ``fail`` are public.
     """
 
     def __init__(self, parts: LogParts) -> None:
         """Take over a log as recovery or creation left it: everything up to the log end is durable."""
         self._file_system = parts.file_system
         self._clock = parts.clock
-        self._writer = LogWriter(parts)
-        self.due_writeback = self._writer.due_writeback
-        self._truncation = LogTruncation(self._writer)
-        self._copied = CopiedAppend(self._writer, self._truncation)
+        self.writer = LogWriter(parts)
+        self.due_writeback = self.writer.due_writeback
+        self._truncation = LogTruncation(self.writer)
+        self._copied = CopiedAppend(self.writer, self._truncation)
         self.name: PartitionName = parts.name
         self.topic_id: str = parts.topic_id
         self.directory: Path = parts.directory
@@ -70,8 +73,8 @@ class PartitionLog:
         self.replicas = parts.replicas
         self.replicas.min_insync_replicas = parts.config.min_insync_replicas
         self.offline_reason: str | None = None
-        self._writing = threading.Lock()
-        self._exclusive = OneWriter(self._writing, parts.name)
+        self.writing = threading.Lock()
+        self._exclusive = OneWriter(self.writing, parts.name)
         self._last_flush_ms = parts.clock.elapsed_ms()
         self._closed = False
         self._closed_producer_count = len(parts.producers) if parts.as_closed else None
@@ -79,58 +82,58 @@ class PartitionLog:
             ranges = ", ".join(f"{damaged.start} to {damaged.end}" for damaged in parts.damage)
             hint = "" if parts.damage_hint is None else f"; {parts.damage_hint}"
             self.offline_reason = f"offsets {ranges} are damaged on disk; the partition is read-only{hint}"
-        self.snapshot = self._make_snapshot(self._writer.written, self._first_high_watermark(parts))
-        self._writer.high_watermark = self.snapshot.high_watermark
+        self.snapshot = self.writer.written.shown(self._first_high_watermark(parts), self.damage)
+        self.writer.high_watermark = self.snapshot.high_watermark
 
     def _first_high_watermark(self, parts: LogParts) -> LogOffsetMetadata:
         """What one copy alone has made durable is all there is; where there are others the checkpoint counts."""
-        log_end = self._writer.durable_end
+        log_end = self.writer.durable_end
         if len(self.replicas.replicas) == 1:
             return log_end
         offset = restored_high_watermark(parts.high_watermark, parts.log_start_offset, log_end.offset)
-        return log_end if offset == log_end.offset else place_of(offset, self._writer.written)
+        return log_end if offset == log_end.offset else place_of(offset, self.writer.written)
 
     # What is known
 
     @property
     def config(self) -> TopicConfig:
         """The topic's settings as this log goes by them."""
-        return self._writer.config
+        return self.writer.config
 
     @property
     def epochs(self) -> LeaderEpochs:
         """The leader epochs of what is written."""
-        return self._writer.epochs
+        return self.writer.epochs
 
     @property
     def producers(self) -> ProducerState:
         """The idempotent producers of what is written."""
-        return self._writer.producers
+        return self.writer.producers
 
     @property
     def deleted_files(self) -> DeletedFiles:
         """Files of deleted segments that wait to be unlinked."""
-        return self._writer.deleted_files
+        return self.writer.deleted_files
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
         """The epoch stamped into batches."""
-        return self._writer.leader_epoch
+        return self.writer.leader_epoch
 
     @property
     def recovery_point(self) -> Offset:
         """Everything below was made durable by a flush or a roll; recovery begins there (spec E25)."""
-        return self._writer.recovery_point
+        return self.writer.recovery_point
 
     @property
     def written_end_offset(self) -> Offset:
         """The offset the next record gets; ahead of the snapshot's log end while a group is being written."""
-        return self._writer.written.log_end.offset
+        return self.writer.written.log_end.offset
 
     @property
     def durable_end_offset(self) -> Offset:
         """Everything below survives a power cut."""
-        return self._writer.durable_end.offset
+        return self.writer.durable_end.offset
 
     @property
     def unflushed_count(self) -> int:
@@ -140,7 +143,7 @@ class PartitionLog:
     @property
     def unflushed_bytes(self) -> int:
         """Bytes of the active segment not yet covered by an fsync."""
-        end, durable = self._writer.written.log_end, self._writer.durable_end
+        end, durable = self.writer.written.log_end, self.writer.durable_end
         return end.position - (durable.position if end.segment_base_offset == durable.segment_base_offset else 0)
 
     # Publishing
@@ -152,7 +155,7 @@ class PartitionLog:
 
         Thread: one at a time, the same that looks at ``snapshot`` to decide about waiting (invariant 7).
         """
-        writer = self._writer
+        writer = self.writer
         written = writer.written
         end = bound = written.log_end
         if writer.config.flush_policy == "group" and writer.durable_end.offset < end.offset:
@@ -164,7 +167,7 @@ class PartitionLog:
             start = written.log_start_offset
             self.snapshot = LogSnapshot(written.segments, written.base_offsets, start, end, end, end, self.damage)
         else:
-            self.snapshot = self._make_snapshot(written, bound)
+            self.snapshot = written.shown(bound, self.damage)
         writer.high_watermark = self.snapshot.high_watermark
         return self.snapshot
 
@@ -178,9 +181,6 @@ class PartitionLog:
             snapshot.log_end_metadata, snapshot.high_watermark_metadata, self._clock.elapsed_ms
         )
         return copied.offset
-
-    def _make_snapshot(self, written: WrittenState, high_watermark: LogOffsetMetadata) -> LogSnapshot:
-        return written.shown(high_watermark, self.damage)
 
     # Appending
 
@@ -201,19 +201,19 @@ class PartitionLog:
         with self._exclusive:
             self._check_online()
             try:
-                answers = self._writer.append(group)
+                answers = self.writer.append(group)
             except OSError as error:
-                raise self._fail(error, "appending") from error
+                raise self.fail(error, "appending") from error
         if self.unflushed_count >= self.config.flush_messages:
             self.flush()
         return answers
 
     def appends_without_waiting(self, request: AppendRequest) -> bool:
         """Whether ``append`` of this request alone would neither roll, nor flush, nor read. Thread: the writer."""
-        writer = self._writer
+        writer = self.writer
         return (
             self.offline_reason is None
-            and not self._writing.locked()
+            and not self.writing.locked()
             and self.unflushed_count + request.record_count < writer.config.flush_messages
             and writer.appends_without_waiting(request)
         )
@@ -248,7 +248,7 @@ class PartitionLog:
             self._check_online()
             self.flush()
             entry = EpochEntry(LeaderEpoch(self.leader_epoch + 1), self.written_end_offset)
-            self._guarded(lambda: self._writer.begin_epoch(entry), "beginning a leader epoch")
+            self._guarded(lambda: self.writer.begin_epoch(entry), "beginning a leader epoch")
             self.replicas.begin_epoch(self._clock.elapsed_ms())
             return entry
 
@@ -264,11 +264,11 @@ class PartitionLog:
         """
         with self._exclusive:
             self._check_online()
-            self._guarded(lambda: self._writer.roll(self.written_end_offset), "rolling")
+            self._guarded(lambda: self.writer.roll(self.written_end_offset), "rolling")
 
     def roll_due(self) -> bool:
         """Whether the active segment is older than ``segment.ms`` by elapsed time; an empty one never is."""
-        active = self._writer.written.active
+        active = self.writer.written.active
         age_ms = self._clock.elapsed_ms() - active.created_ms
         return active.size_bytes > 0 and age_ms > self.config.segment_ms - active.jitter_ms
 
@@ -284,8 +284,8 @@ class PartitionLog:
         Raises:
             PartitionFailedError: the fsync failed. It is never tried again: the partition is offline (disk rule 3).
         """
-        with self._writer.flushing:
-            writer = self._writer
+        with self.writer.flushing:
+            writer = self.writer
             written = writer.written
             if written.log_end.offset > writer.durable_end.offset:
                 if self.offline_reason is not None:
@@ -293,7 +293,7 @@ class PartitionLog:
                 try:
                     written.active.flush(written.log_end.position)
                 except OSError as error:
-                    raise self._fail(error, "fsync") from error
+                    raise self.fail(error, "fsync") from error
                 if self.offline_reason is not None:
                     raise PartitionFailedError(f"{self.name} is offline: {self.offline_reason}")
             if self.offline_reason is None:
@@ -312,13 +312,13 @@ class PartitionLog:
         """Take the log offline if another process cut or removed the file that appends go to. Thread: the writer."""
         with self._exclusive:
             if self.offline_reason is None:
-                self._guarded(self._writer.check_files, "looking after its files")
+                self._guarded(self.writer.check_files, "looking after its files")
 
     # Producers
 
     def find_repeated(self, headers: Sequence[BatchHeader]) -> ProducerBatch | None:
         """The request in the log that these batches repeat, as if it were one batch. Thread: the writer."""
-        return self._writer.find_repeated(headers)
+        return self.writer.find_repeated(headers)
 
     def expire_producers(self) -> int:
         """Forget producers that were idle for too long; return how many (spec E19, case PS-6). Thread: the writer."""
@@ -368,7 +368,7 @@ class PartitionLog:
 
     def _delete_old_segments(self, now_ms: int) -> list[DeletedSegment]:
         # By what is written, not by what is published: records that wait for their fsync hold the active segment.
-        written = self._writer.written
+        written = self.writer.written
         high_watermark = self.snapshot.high_watermark
         reasons = self._reasons(
             written.segments, written.log_start_offset, written.log_end.offset, high_watermark, now_ms
@@ -377,8 +377,8 @@ class PartitionLog:
             return []
         if len(reasons) == len(written.segments):
             # The new segment needs a little room before the old ones give up theirs.
-            self._writer.checkpoints.ballast.run(lambda: self._writer.roll(self.written_end_offset))
-        doomed = self._writer.drop_oldest(len(reasons))
+            self.writer.checkpoints.ballast.run(lambda: self.writer.roll(self.written_end_offset))
+        doomed = self.writer.drop_oldest(len(reasons))
         return [
             DeletedSegment(segment.base_offset, segment.size_bytes, str(reason))
             for segment, reason in zip(doomed, reasons, strict=True)
@@ -409,8 +409,8 @@ class PartitionLog:
                     log_start_offset=snapshot.log_start_offset,
                     log_end_offset=snapshot.high_watermark,
                 )
-            self._guarded(lambda: self._writer.raise_log_start(target), "deleting records")
-            return self._writer.written.log_start_offset
+            self._guarded(lambda: self.writer.raise_log_start(target), "deleting records")
+            return self.writer.written.log_start_offset
 
     # Truncation
 
@@ -426,10 +426,10 @@ class PartitionLog:
         """
         if offset < 0:
             raise ValueError(f"a log cannot be truncated to offset {offset}")
-        with self._exclusive, self._writer.flushing:
+        with self._exclusive, self.writer.flushing:
             self._check_online()
             if offset >= self.written_end_offset:
-                self._guarded(lambda: self._writer.end_epochs_at(Offset(offset)), "truncating")
+                self._guarded(lambda: self.writer.end_epochs_at(Offset(offset)), "truncating")
             else:
                 self._guarded(lambda: self._truncation.truncate_to(Offset(offset)), "truncating")
                 self._publish_shorter()
@@ -438,25 +438,25 @@ class PartitionLog:
         """Drop everything; the log is one empty segment at ``offset`` (spec E21). As ``truncate_to`` otherwise."""
         if offset < 0:
             raise ValueError(f"a log cannot start at offset {offset}")
-        with self._exclusive, self._writer.flushing:
+        with self._exclusive, self.writer.flushing:
             self._check_online()
             self._guarded(lambda: self._truncation.start_at(Offset(offset)), "truncating")
             self._publish_shorter()
 
     def _publish_shorter(self) -> None:
         """Show a truncated log; the only time that the high watermark falls (invariant 6)."""
-        log_end = self._writer.written.log_end
+        log_end = self.writer.written.log_end
         high_watermark = self.snapshot.high_watermark_metadata
         if high_watermark.offset >= log_end.offset or high_watermark.segment_base_offset > log_end.segment_base_offset:
             high_watermark = log_end
-        self.snapshot = self._make_snapshot(self._writer.written, high_watermark)
-        self._writer.high_watermark = self.snapshot.high_watermark
+        self.snapshot = self.writer.written.shown(high_watermark, self.damage)
+        self.writer.high_watermark = self.snapshot.high_watermark
 
     # Settings and the end
 
     def update_config(self, config: TopicConfig) -> None:
         """Take other settings from now on; what is written keeps its form. Thread: the writer."""
-        self._writer.config = config
+        self.writer.config = config
         self.replicas.min_insync_replicas = config.min_insync_replicas
 
     def take_offline(self, reason: str) -> None:
@@ -466,7 +466,7 @@ class PartitionLog:
 
     def moved_to(self, directory: Path) -> None:
         """Take note that the log's directory was renamed: whoever holds a snapshot reads on from there."""
-        for segment in self._writer.written.segments:
+        for segment in self.writer.written.segments:
             segment.moved_to(directory)
 
     def close(self) -> bool:
@@ -485,7 +485,7 @@ class PartitionLog:
                 self.flush()
                 self.publish()
                 self.producers.take_snapshot(self.written_end_offset)
-                self._writer.seal(self._writer.written.active)
+                self.writer.seal(self.writer.written.active)
                 self._file_system.sync_directory(self.directory)
             except (OSError, StorageError) as error:
                 _logger.error("%s could not be closed cleanly: %s", self.name, error)
@@ -497,7 +497,7 @@ class PartitionLog:
         """Whether the last clean stop's files still say everything: every change of the active segment, or to another
         one, opens indexes."""
         is_same = self._closed_producer_count == len(self.producers)
-        return is_same and not self._writer.written.active.indexes_were_opened
+        return is_same and not self.writer.written.active.indexes_were_opened
 
     # Failing
 
@@ -510,12 +510,12 @@ class PartitionLog:
             return work()
         except OSError as error:
             if error.errno in NO_ROOM_ERRNOS:
-                raise self._writer.no_room(error) from error
-            raise self._fail(error, doing) from error
+                raise self.writer.no_room(error) from error
+            raise self.fail(error, doing) from error
 
-    def _fail(self, error: OSError, doing: str) -> PartitionFailedError:
+    def fail(self, error: OSError, doing: str) -> PartitionFailedError:
         """Take the partition offline after a disk failure (invariant 10)."""
-        self._writer.failed = True
+        self.writer.failed = True
         self.take_offline(f"{doing} failed: {error.strerror or error}")
         _logger.error("%s is offline: %s failed: %s", self.name, doing, error)
         return PartitionFailedError(f"{self.name}: {doing} failed: {error.strerror or error}")

@@ -70,10 +70,12 @@ class ReplicaSet:
     The caller says how much of the local copy counts. With ``flush.policy=group`` it ends at the last fsync, so the
     local fsync counts as one more copy that the high watermark waits for.
 
+    Compiled appends read ``members``, which one assignment replaces.
+
     Thread: only the partition's writer changes it; any thread reads, without a lock.
     """
 
-    __slots__ = ("_lag_max_ms", "_members", "local_id", "min_insync_replicas")
+    __slots__ = ("_lag_max_ms", "local_id", "members", "min_insync_replicas")
 
     def __init__(
         self,
@@ -92,24 +94,24 @@ class ReplicaSet:
         if local_id in followers:
             raise ValueError(f"node {local_id} cannot follow itself")
         is_alone = local_id == NODE_ID and not followers
-        self._members = _ALONE if is_alone else _Members(followers, frozenset({local_id, *followers}))
+        self.members = _ALONE if is_alone else _Members(followers, frozenset({local_id, *followers}))
 
     # State
 
     @property
     def replicas(self) -> tuple[int, ...]:
         """The nodes that hold a copy, this one first."""
-        return (self.local_id, *self._members.followers)
+        return (self.local_id, *self.members.followers)
 
     @property
     def is_alone(self) -> bool:
         """Whether this is the only copy; that never changes."""
-        return not self._members.followers
+        return not self.members.followers
 
     @property
     def in_sync(self) -> tuple[int, ...]:
         """The nodes of ``replicas`` that are in sync."""
-        members = self._members
+        members = self.members
         return tuple(replica for replica in (self.local_id, *members.followers) if replica in members.in_sync)
 
     def follower(self, replica_id: int) -> FollowerState:
@@ -118,7 +120,7 @@ class ReplicaSet:
         Raises:
             ValueError: it holds no copy.
         """
-        state = self._members.followers.get(replica_id)
+        state = self.members.followers.get(replica_id)
         if state is None:
             raise ValueError(f"node {replica_id} holds no copy")
         return state
@@ -126,11 +128,11 @@ class ReplicaSet:
     @property
     def required_count(self) -> int:
         """The number of copies that must be in sync, at most the number of copies (spec A5)."""
-        return min(self.min_insync_replicas, len(self._members.followers) + 1)
+        return min(self.min_insync_replicas, len(self.members.followers) + 1)
 
     @property
     def has_enough(self) -> bool:
-        return len(self._members.in_sync) >= self.required_count
+        return len(self.members.in_sync) >= self.required_count
 
     def check_before_append(self) -> None:
         """Check that enough copies are in sync for an append with ``acks=all``, before the write.
@@ -162,7 +164,7 @@ class ReplicaSet:
 
         The result is never below ``current``, and is ``current`` while too few copies are in sync (spec E24).
         """
-        members = self._members
+        members = self.members
         if not members.followers:
             return local_end if local_end.offset >= current.offset else current
         if not self.has_enough:
@@ -192,34 +194,34 @@ class ReplicaSet:
             ValueError: it holds no copy.
         """
         state = self.follower(replica_id).after_fetch(log_end, log_start_offset, leader_end_offset, now_ms)
-        members = self._members
-        self._members = replace(members, followers={**members.followers, replica_id: state})
+        members = self.members
+        self.members = replace(members, followers={**members.followers, replica_id: state})
 
     def expand(self, replica_id: int, *, high_watermark: Offset, epoch_start: Offset) -> bool:
         """Put a follower in sync if it reached the high watermark and the current epoch; return whether it did."""
         log_end = self.follower(replica_id).log_end.offset
-        if replica_id in self._members.in_sync or log_end < high_watermark or log_end < epoch_start:
+        if replica_id in self.members.in_sync or log_end < high_watermark or log_end < epoch_start:
             return False
-        self._members = replace(self._members, in_sync=self._members.in_sync | {replica_id})
+        self.members = replace(self.members, in_sync=self.members.in_sync | {replica_id})
         return True
 
     def shrink(self, leader_end_offset: Offset, now_ms: int) -> tuple[int, ...]:
         """Remove followers from the in-sync set that lag for too long, and return them. Publish afterwards."""
-        members = self._members
+        members = self.members
         lagging = tuple(
             replica_id
             for replica_id, state in members.followers.items()
             if replica_id in members.in_sync and not state.is_caught_up(leader_end_offset, now_ms, self._lag_max_ms)
         )
         if lagging:
-            self._members = replace(members, in_sync=members.in_sync - set(lagging))
+            self.members = replace(members, in_sync=members.in_sync - set(lagging))
         return lagging
 
     def begin_epoch(self, now_ms: int) -> None:
         """Reset the states of the followers, as a new leader; the in-sync set stays."""
-        members = self._members
+        members = self.members
         fresh = {replica_id: FollowerState.unknown(now_ms) for replica_id in members.followers}
-        self._members = replace(members, followers=fresh)
+        self.members = replace(members, followers=fresh)
 
 
 def restored_high_watermark(checkpoint: Offset | None, log_start_offset: Offset, log_end_offset: Offset) -> Offset:

@@ -22,10 +22,11 @@ from log_model.offsets import ByteRange, Offset, Position
 from rollway.records import HEADER_BYTES, BatchHeader, RecordBatch, RecordFormatError, parse_header
 from storage.disk.file_system import File, FileSystem
 from storage.index.batch_walk import StoredBatch
+from storage.index.index_file import RELATIVE_OFFSET_MAX
 from storage.index.offset_index import OffsetIndex
 from storage.log.leader_epochs import LeaderEpochs
 from storage.segment.old_messages import old_message_at
-from storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
+from storage.segment.segment import Segment
 
 _BATCH_BYTES_MAX = 256 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024

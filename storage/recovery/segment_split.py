@@ -19,8 +19,9 @@ from storage.disk.file_names import (
 )
 from storage.disk.file_system import File, FileSystem
 from storage.disk.leftover_files import clear_leftovers, remove_segment_files
+from storage.index.index_file import RELATIVE_OFFSET_MAX
 from storage.index.transaction_index import write_transaction_index
-from storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
+from storage.segment.segment import Segment
 
 _COPY_BYTES = 1024 * 1024
 _OFFSET_MAX = Offset(2**63 - 1)

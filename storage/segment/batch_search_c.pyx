@@ -1,19 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""``batch_search``'s way of reading from memory, in C: the same looks at the same plain case, or none.
+"""The search of ``batch_search_py`` in C, where batches are in memory: the same batches, or ``None``.
 
 Every byte that is read lies between ``piece`` and ``piece_bytes`` behind it; ``step`` looks that it does. The disk is never
 waited for, so the interpreter's lock is held.
 """
 
 from cpython.array cimport array
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-
-from mmap import PAGESIZE
 
 from storage.disk.file_system import LocalFile
 
@@ -23,6 +20,10 @@ cdef extern from "<sys/uio.h>" nogil:
         size_t iov_len
     ssize_t preadv2(int descriptor, const iovec* parts, int count, long long position, int flags)
     int RWF_NOWAIT
+
+cdef extern from "<unistd.h>" nogil:
+    long sysconf(int name)
+    int _SC_PAGESIZE
 
 cdef extern from "<errno.h>" nogil:
     int errno, EAGAIN, ENOSYS, EPERM
@@ -47,7 +48,7 @@ cdef extern from *:
     long cachestat "rollway_cachestat"(int descriptor, Stretch* stretch, Cached* found) nogil
 
 cdef enum:
-    # As in ``batch_search`` and ``rollway.records``.
+    # As in ``batch_search_py`` and ``rollway.records``.
     HEAD_BYTES = 27
     HEADER_BYTES = 61
     OVERHEAD_BYTES = 12
@@ -295,7 +296,7 @@ cdef struct Question:
 
 
 cdef bint has_cachestat = True
-cdef int64_t PAGE_BYTES = PAGESIZE
+cdef int64_t PAGE_BYTES = sysconf(_SC_PAGESIZE)
 
 
 cdef bint is_all_cached(int descriptor, int64_t position, int64_t length) noexcept:
@@ -468,8 +469,8 @@ cdef class SegmentFacts:
     cdef int64_t interval_bytes
 
     def __cinit__(self, way):
-        self.log, self.key, self.copies, self.places = way._log, way._key, way._copies, way._places
-        self.has_gaps, self.interval_bytes = way._has_gaps, way._interval_bytes
+        self.log, self.key, self.copies, self.places = way.log, way.key, way.copies, way.places
+        self.has_gaps, self.interval_bytes = way.has_gaps, way.interval_bytes
 
 
 def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max, bint is_stable=False):
@@ -505,21 +506,21 @@ def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max,
         place = low - 1
         if place < 0:
             return None
-    way = facts.segments[place]._search
+    way = facts.segments[place].search
     if way is None:
         return None
     segment = way.facts
     if segment is None:
         segment = way.facts = SegmentFacts(way)
     log = segment.log
-    file = log._file
+    file = log.opened
     if type(file) is not LocalFile or log.holes:
         return None
     table = segment.copies.get(segment.key)
     asked.segment_base = facts.bases[place]
     cdef bint is_on_bound = asked.segment_base == bound[1]
     asked.limit = bound[2] if is_on_bound else <int64_t>log.size_bytes
-    asked.descriptor, asked.has_gaps, asked.interval_bytes = file._descriptor, segment.has_gaps, segment.interval_bytes
+    asked.descriptor, asked.has_gaps, asked.interval_bytes = file.descriptor, segment.has_gaps, segment.interval_bytes
     asked.slot, asked.offset, asked.max_bytes, asked.min_one = -1, offset, max_bytes, True
     asked.content_bytes_max = content_bytes_max
     if table is None:
@@ -543,29 +544,6 @@ def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max,
     segment.places[found.next_offset] = found.position + found.size_bytes
     found.is_cached = found.is_cached or found.size_bytes <= SLICE_CACHED_BYTES_MAX
     return file, found.position, found.size_bytes, found.next_offset, content, bool(found.is_cached), facts.limits
-
-
-def place_in_run(mapping, Py_ssize_t position, Py_ssize_t length, Py_ssize_t entry_bytes, int64_t target):
-    """How many of ``length`` entries from a position on have keys, of 8 bytes at their beginning, not above ``target``.
-
-    Raises:
-        ValueError: the mapping was released, or ends before.
-    """
-    cdef Py_ssize_t low = 0, high = length, middle
-    cdef Py_buffer view
-    PyObject_GetBuffer(mapping, &view, PyBUF_SIMPLE)
-    try:
-        if position < 0 or length <= 0 or position + (length - 1) * entry_bytes + 8 > view.len:
-            raise ValueError("the run ends behind the mapping")
-        while low < high:
-            middle = (low + high) >> 1
-            if big_endian_64(<const uint8_t*>view.buf + position + middle * entry_bytes) <= target:
-                low = middle + 1
-            else:
-                high = middle
-    finally:
-        PyBuffer_Release(&view)
-    return low
 
 
 def seems_cached(int descriptor, int64_t position, int64_t length, int64_t apart):

@@ -21,15 +21,14 @@ from storage.index.index_builder import IndexBuilder, IndexSettings
 from storage.index.lazy_index import LazyIndex
 from storage.index.offset_index import OffsetIndex
 from storage.index.time_index import TimeIndex
-from storage.segment.batch_search import BatchSearch, SegmentRead
+from storage.segment.batch_search import BatchSearch
+from storage.segment.batch_search_py import SegmentRead
 from storage.segment.segment_file import SegmentFile, fsync
 from storage.segment.segment_indexes import open_offset_index, open_time_index, peek_largest_timestamp, verified
 from storage.segment.segment_transactions import SegmentTransactions
 from storage.segment.timestamped_records import find_largest, first_record, first_timestamp
 
 _logger = logging.getLogger(__name__)
-
-RELATIVE_OFFSET_MAX = 2**31 - 1
 
 IndexT = TypeVar("IndexT", OffsetIndex, TimeIndex)
 AnswerT = TypeVar("AnswerT")
@@ -40,6 +39,7 @@ class Segment:
 
     Files and indexes are opened when first used. Only the active segment is appended to; ``seal`` ends that.
     ``size_bytes`` is what has been written; readers go by their snapshot's limit instead.
+    Compiled code reads ``log``, and ``indexer``, ``first_batch_timestamp`` and ``search``, each ``None`` until known.
 
     Thread: one writer for everything that changes; any number of readers for the rest. An opened file stays
     readable for whoever holds the segment, also after it was renamed and unlinked.
@@ -63,13 +63,13 @@ class Segment:
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
         self._settings = settings
-        self._first_timestamp: int | None = None
-        self._builder: IndexBuilder | None = None
+        self.first_batch_timestamp: int | None = None
+        self.indexer: IndexBuilder | None = None
         self._building = threading.Lock()
         self._largest: TimestampOffset | None = None
         self._warned = False
         self.maxima_before: tuple[Offset, Sequence[int]] | None = None  # see ``LogSnapshot._maxima_from``
-        self._log = SegmentFile(
+        self.log = SegmentFile(
             file_system,
             directory / offset_file_name(base_offset, LOG_SUFFIX),
             base_offset,
@@ -80,15 +80,15 @@ class Segment:
         # The openers hold the log file and not the segment: descriptors and mappings close when the last reader lets
         # the segment go, not whenever reference cycles are next collected (invariant 4).
         self.offset_index: LazyIndex[OffsetIndex] = LazyIndex(
-            partial(open_offset_index, file_system, self._log, settings),
+            partial(open_offset_index, file_system, self.log, settings),
             directory / offset_file_name(base_offset, OFFSET_INDEX_SUFFIX),
         )
         self.time_index: LazyIndex[TimeIndex] = LazyIndex(
-            partial(open_time_index, file_system, self._log, settings, self.offset_index),
+            partial(open_time_index, file_system, self.log, settings, self.offset_index),
             directory / offset_file_name(base_offset, TIME_INDEX_SUFFIX),
         )
         self.transactions = SegmentTransactions(file_system, directory, base_offset)
-        self._search: BatchSearch | None = None
+        self.search: BatchSearch | None = None
 
     @classmethod
     def create(
@@ -117,44 +117,44 @@ class Segment:
             sealed=False,
             jitter_ms=jitter_ms,
         )
-        segment._log.create(config.segment_bytes if config.preallocate else 0)
-        segment._builder = IndexBuilder(base_offset, config.index_interval_bytes)
+        segment.log.create(config.segment_bytes if config.preallocate else 0)
+        segment.indexer = IndexBuilder(base_offset, config.index_interval_bytes)
         segment.offset_index.get()
         segment.time_index.get()
         return segment
 
     def __repr__(self) -> str:
-        return f"Segment({self._log.path}, size_bytes={self.size_bytes}, sealed={self.sealed})"
+        return f"Segment({self.log.path}, size_bytes={self.size_bytes}, sealed={self.sealed})"
 
     # Opening
 
     @property
     def size_bytes(self) -> int:
         """Bytes of batches written so far."""
-        return self._log.size_bytes
+        return self.log.size_bytes
 
     @size_bytes.setter
     def size_bytes(self, size_bytes: int) -> None:
-        self._log.size_bytes = size_bytes
+        self.log.size_bytes = size_bytes
 
     @property
     def holes(self) -> tuple[ByteRange, ...]:
         """Damaged bytes between good ones, in order; only recovery sets them."""
-        return self._log.holes
+        return self.log.holes
 
     @holes.setter
     def holes(self, holes: tuple[ByteRange, ...]) -> None:
-        self._log.holes = holes
+        self.log.holes = holes
 
     @property
     def sealed(self) -> bool:
         """Whether nothing more is appended."""
-        return self._log.sealed
+        return self.log.sealed
 
     @property
     def file(self) -> File:
         """The log file, opened at first use."""
-        return self._log.file
+        return self.log.file
 
     @property
     def indexes_were_opened(self) -> bool:
@@ -163,7 +163,7 @@ class Segment:
 
     def close_file(self) -> None:
         """Let the log file go until it is next read; before anybody else holds the segment."""
-        self._log.close()
+        self.log.close()
 
     def hold_open(self) -> None:
         """Open everything, so that whoever holds this segment can read on when the files are unlinked."""
@@ -177,21 +177,21 @@ class Segment:
     @property
     def builder(self) -> IndexBuilder:
         """What the writer knows about the next index entry."""
-        builder = self._builder
+        builder = self.indexer
         if builder is None:
             with self._building:
-                if self._builder is None:
+                if self.indexer is None:
                     made = IndexBuilder(self.base_offset, self._settings.interval_bytes)
                     made.restart(self.time_index.get().last_entry)
                     self._largest = None
-                    self._builder = made
-                builder = self._builder
+                    self.indexer = made
+                builder = self.indexer
         return builder
 
     @property
     def is_ready(self) -> bool:
         """Whether an append would find everything open."""
-        return self._builder is not None and self._log.is_open and self.offset_index.is_open and self.time_index.is_open
+        return self.indexer is not None and self.log.is_open and self.offset_index.is_open and self.time_index.is_open
 
     def index_room(self) -> int:
         """How many more entries both indexes take; the time index keeps one for ``seal`` (spec C8)."""
@@ -210,7 +210,7 @@ class Segment:
 
         Durable: no, see ``flush``.
         """
-        log, builder = self._log, self.builder
+        log, builder = self.log, self.builder
         parts = [part for batch in batches for part in (batch.head, batch.body)]
         position = log.size_bytes
         log.check_size(position)
@@ -218,29 +218,29 @@ class Segment:
         for batch in batches:
             last_offset = batch.last_offset
             if position == 0:
-                self._first_timestamp = batch.max_timestamp
+                self.first_batch_timestamp = batch.max_timestamp
             if builder.add(last_offset, batch.max_timestamp, batch.size_bytes):
-                self._add_index_entries(last_offset, Position(position))
+                self.add_index_entries(last_offset, Position(position))
             position += batch.size_bytes
         log.size_bytes = position
 
     def append_one(self, batch: ValidBatch, last_offset: Offset) -> bool:
         """As ``append``, one batch that ends with ``last_offset``; whether it got an entry in the indexes."""
-        log, builder = self._log, self.builder
+        log, builder = self.log, self.builder
         position = log.size_bytes
         log.check_size(position)
         log.file.write(position, (batch.head, batch.body))
         if position == 0:
-            self._first_timestamp = batch.max_timestamp
+            self.first_batch_timestamp = batch.max_timestamp
         is_due = builder.add(last_offset, batch.max_timestamp, batch.size_bytes)
         if is_due:
-            self._add_index_entries(last_offset, Position(position))
+            self.add_index_entries(last_offset, Position(position))
         log.size_bytes = position + batch.size_bytes
         return is_due
 
-    def _add_index_entries(self, last_offset: Offset, position: Position) -> None:
-        # The log rolls before an index is full; a group with more batches than room has its last ones unindexed,
-        # which only lengthens the walk to them.
+    def add_index_entries(self, last_offset: Offset, position: Position) -> None:
+        """Give the batch that was just written at ``position`` an entry in both indexes, if they have room."""
+        # The log rolls before they are full, but between groups. An entry less only lengthens the walk to a batch.
         if self.index_room() > 0:
             self.offset_index.get().append(last_offset, position)
             self.time_index.get().maybe_append(*self.builder.max_timestamp)
@@ -269,7 +269,7 @@ class Segment:
 
     def check_file(self) -> None:
         """See ``SegmentFile.check``. Thread: the writer."""
-        self._log.check(self.size_bytes)
+        self.log.check(self.size_bytes)
 
     def flush(self, written_bytes: int | None = None) -> None:
         """Make all that was appended durable, aborted transactions included.
@@ -277,7 +277,7 @@ class Segment:
         The other indexes follow in ``seal``: recovery rebuilds an active segment's. Beside an append, which may grow it
         or be undone meanwhile, ``written_bytes`` says how much is there in any case.
         """
-        self._log.check(self.size_bytes if written_bytes is None else written_bytes)
+        self.log.check(self.size_bytes if written_bytes is None else written_bytes)
         fsync(self.file.sync)
         fsync(self.transactions.flush)
 
@@ -296,7 +296,7 @@ class Segment:
             index.file.trim()
             fsync(index.file.flush)
         fsync(self.transactions.flush)
-        self._log.sealed = True
+        self.log.sealed = True
 
     def truncate_to(self, offset: Offset) -> None:
         """Cut at the first batch whose last offset is at or above ``offset`` (spec E21).
@@ -312,12 +312,12 @@ class Segment:
         self.size_bytes = kept_bytes
         self.file.truncate(kept_bytes)
         # It remembers places; those of a read that is under way go with it.
-        self._search = None
+        self.search = None
         fsync(self.file.sync)
         self._reload_max_timestamp()
 
     def _unseal(self) -> None:
-        self._log.sealed = False
+        self.log.sealed = False
         self._largest = None
         for index in (self.offset_index.get(), self.time_index.get()):
             index.file.make_writable()
@@ -331,8 +331,8 @@ class Segment:
         for batch in self.walk(entry.position, self.size_bytes):
             builder.add(Offset(batch.header.last_offset), batch.header.max_timestamp, 0)
         builder.restart(builder.max_timestamp)
-        self._builder = builder
-        self._first_timestamp = None
+        self.indexer = builder
+        self.first_batch_timestamp = None
 
     # Reading
 
@@ -342,7 +342,7 @@ class Segment:
         Raises:
             CorruptionError: the bytes there are no batches.
         """
-        return self._log.walk(position, limit)
+        return self.log.walk(position, limit)
 
     def locate(self, offset: Offset, limit: int) -> StoredBatch | None:
         """The first batch below byte ``limit`` that ends at or above ``offset`` (spec A18)."""
@@ -352,12 +352,13 @@ class Segment:
         return None
 
     @property
-    def _quick_way(self) -> BatchSearch:
-        search = self._search
+    def batch_search(self) -> BatchSearch:
+        """The search for whole batches, made at its first use. Its ``find_cached`` never waits for the disk."""
+        search = self.search
         if search is None:
             settings = self._settings
-            search = self._search = BatchSearch(
-                self._file_system, self._log, self.offset_index, settings.interval_bytes, has_gaps=settings.has_gaps
+            search = self.search = BatchSearch(
+                self._file_system, self.log, self.offset_index, settings.interval_bytes, has_gaps=settings.has_gaps
             )
         return search
 
@@ -370,21 +371,14 @@ class Segment:
         lies below byte ``limit``; a read of 0 bytes when the first batch exceeds ``max_bytes``. It ends before damage.
         What is no longer than ``content_bytes_max`` may come with its content.
         """
-        found = self._quick_way.find(offset, limit, max_bytes, min_one=min_one, content_bytes_max=content_bytes_max)
+        found = self.batch_search.find(offset, limit, max_bytes, min_one=min_one, content_bytes_max=content_bytes_max)
         return self._read(offset, limit, max_bytes, min_one=min_one) if found is None else found
-
-    def read_cached(
-        self, offset: Offset, limit: int, max_bytes: int, *, min_one: bool, content_bytes_max: int = 0
-    ) -> SegmentRead | None:
-        """As ``read``, never waiting for the disk; ``None``, too, when that cannot be promised: then ``read``."""
-        way = self._search or self._quick_way
-        return way.find_cached(offset, limit, max_bytes, min_one=min_one, content_bytes_max=content_bytes_max)
 
     def _read(self, offset: Offset, limit: int, max_bytes: int, *, min_one: bool) -> SegmentRead | None:
         first = self.locate(offset, limit)
         if first is None:
             return None
-        limit = self._log.run_end(first.position, limit)
+        limit = self.log.run_end(first.position, limit)
         end_max = first.position + max_bytes
         if first.end > end_max:
             if not min_one:
@@ -395,7 +389,7 @@ class Segment:
             # The walk to the last batch that fits begins at the index entry nearest to it.
             place = Position(min(end_max, limit) - 1)
             entry = self._look_up(self.offset_index, lambda index: index.lookup_position(place), self._beginning)
-            nearest = self._log.find_batch(entry, limit) if end < entry.position else None
+            nearest = self.log.find_batch(entry, limit) if end < entry.position else None
             if nearest is not None:
                 start = end = nearest.position
                 next_offset = Offset(nearest.header.base_offset)
@@ -448,23 +442,23 @@ class Segment:
     @property
     def first_timestamp(self) -> int:
         """The largest timestamp of the first batch, the basis of rolling by time (spec E6)."""
-        if self._first_timestamp is None:
+        if self.first_batch_timestamp is None:
             first = next(self.walk(0, self.size_bytes), None)
             if first is None:
                 return NO_TIMESTAMP
-            self._first_timestamp = first.header.max_timestamp
-        return self._first_timestamp
+            self.first_batch_timestamp = first.header.max_timestamp
+        return self.first_batch_timestamp
 
     @property
     def largest_timestamp(self) -> TimestampOffset:
         """The largest timestamp and the last offset of the earliest batch that has it."""
         try:
             if not self.sealed:
-                if self._builder is None and self._largest is None and not self.indexes_were_opened:
+                if self.indexer is None and self._largest is None and not self.indexes_were_opened:
                     self._largest = peek_largest_timestamp(
-                        self._file_system, self._log, self._settings, self.offset_index.path, self.time_index.path
+                        self._file_system, self.log, self._settings, self.offset_index.path, self.time_index.path
                     )
-                return self._largest if self._builder is None and self._largest else self.builder.max_timestamp
+                return self._largest if self.indexer is None and self._largest else self.builder.max_timestamp
             if self._largest is None:
                 # Retention asks every segment in turn; none stays open for that (spec C4).
                 self._largest = self.time_index.ask(lambda index: index.last_entry)
@@ -483,7 +477,7 @@ class Segment:
 
     def modified_ms(self) -> int:
         """When the log file was last written, for segments without timestamps (spec E5)."""
-        return self._log.modified_ms()
+        return self.log.modified_ms()
 
     def _verified_lower_bound(self, offset: Offset, limit: int) -> OffsetPosition:
         """An index entry at or below ``offset`` that the log confirms, or the segment's beginning.
@@ -491,7 +485,7 @@ class Segment:
         An index carries no checksum: a garbled entry must never make a read skip records.
         """
         entry = self._look_up(self.offset_index, lambda index: index.lookup(offset), self._beginning)
-        return verified(entry, self._log, limit)
+        return verified(entry, self.log, limit)
 
     @property
     def _beginning(self) -> OffsetPosition:
@@ -508,7 +502,7 @@ class Segment:
     def _warn_unindexed(self, error: OSError) -> None:
         if not self._warned:
             self._warned = True
-            _logger.warning("%s is read without its index: %s", self._log.path, error)
+            _logger.warning("%s is read without its index: %s", self.log.path, error)
 
     def _is_true_time_entry(self, entry: TimestampOffset, limit: int) -> bool:
         batch = self.locate(entry.offset, limit)
@@ -522,9 +516,9 @@ class Segment:
 
     def mark_deleted(self) -> list[Path]:
         """Rename the files to ``.deleted``; whoever holds the segment reads on. Return the new names (spec E7)."""
-        if self._file_system.exists(self._log.path):
-            self._log.rename(_deleted(self._log.path))
-        renamed = [self._log.path]
+        if self._file_system.exists(self.log.path):
+            self.log.rename(_deleted(self.log.path))
+        renamed = [self.log.path]
         for index in (self.offset_index, self.time_index, self.transactions.index):
             if self._file_system.exists(index.path):
                 index.rename(self._file_system, _deleted(index.path))
@@ -533,7 +527,7 @@ class Segment:
 
     def moved_to(self, directory: Path) -> None:
         """Take note that the directory was renamed to ``directory``."""
-        self._log.moved_to(directory)
+        self.log.moved_to(directory)
         for index in (self.offset_index, self.time_index, self.transactions.index):
             index.moved(directory / index.path.name)
 

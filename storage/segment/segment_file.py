@@ -17,19 +17,20 @@ class SegmentFile:
     """A log file, opened at first use, with its written length and whether it is sealed.
 
     With ``has_gaps`` offsets may be missing between its batches. ``holes`` are damaged bytes between good batches,
-    which recovery found; walks skip them.
+    which recovery found; walks skip them. ``opened`` is the open file, ``None`` before the first use of ``file``;
+    compiled code reads it.
 
     Thread: only the writer changes ``size_bytes`` and ``sealed``; any thread reads.
     """
 
     __slots__ = (
-        "_file",
         "_file_system",
         "_has_gaps",
         "_opening",
         "_path",
         "base_offset",
         "holes",
+        "opened",
         "sealed",
         "size_bytes",
     )
@@ -46,7 +47,7 @@ class SegmentFile:
     ) -> None:
         self._file_system = file_system
         self._opening = threading.Lock()
-        self._file: File | None = None
+        self.opened: File | None = None
         self._path = str(path)
         self.base_offset = base_offset
         self.size_bytes = size_bytes
@@ -66,28 +67,28 @@ class SegmentFile:
         Raises:
             OSError: it cannot be opened.
         """
-        file = self._file
+        file = self.opened
         if file is None:
             with self._opening:
-                if self._file is None:
-                    self._file = self._file_system.open(self.path)
-                file = self._file
+                if self.opened is None:
+                    self.opened = self._file_system.open(self.path)
+                file = self.opened
         return file
 
     @property
     def is_open(self) -> bool:
         """Whether ``file`` has been opened."""
-        return self._file is not None
+        return self.opened is not None
 
     def create(self, preallocated_bytes: int) -> None:
         """Make the file, empty or a hole of ``preallocated_bytes``."""
-        self._file = self._file_system.open(self.path, create=True)
+        self.opened = self._file_system.open(self.path, create=True)
         if preallocated_bytes:
-            self._file.truncate(preallocated_bytes)
+            self.opened.truncate(preallocated_bytes)
 
     def close(self) -> None:
         """Drop the file until its next use; only before the segment is shared."""
-        self._file = None
+        self.opened = None
 
     def rename(self, target: Path) -> None:
         """Move the file; holders of the segment read on."""

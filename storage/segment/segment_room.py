@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from log_model.config import TopicConfig
 from log_model.offsets import NO_TIMESTAMP
-from storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
+from storage.index.index_file import RELATIVE_OFFSET_MAX
+from storage.segment.segment import Segment
 
 _ALWAYS = 2**63 - 1
 

@@ -108,7 +108,7 @@ def test_r_5_jitter(new_log: NewLog) -> None:
     for seed in range(4):
         log = new_log({"segment.ms": 100_000, "segment.jitter.ms": 20_000})
         log.manager._random = random.Random(seed)
-        log.partition._writer._random = log.manager._random
+        log.partition.writer._random = log.manager._random
         log.send(batch_of(timestamps=[START_MS]))
         log.roll()
         log.send(batch_of(timestamps=[START_MS]))

@@ -60,7 +60,6 @@ UNFINISHED = frozenset(
         "storage/log/partition_log.py",
         "storage/log/written_log.py",
         "storage/segment/batch_search_c.pyx",
-        "storage/segment/batch_search.py",
         "storage/segment/segment.py",
     }
 )

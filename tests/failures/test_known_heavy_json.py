@@ -13,21 +13,11 @@ import httpx
 import pytest
 
 from app.problems.problem import Problem
-from app.record_json import json_values, strict_json
+from app.record_json import strict_json
 from app.record_json.json_values import ESCAPES_OF_VALUE, SPACES_OF_VALUE, count_values
 
 JSON = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
 MIB = 1024 * 1024
-
-
-@pytest.fixture(params=["compiled", "in Python"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to count."""
-    if request.param == "in Python":
-        monkeypatch.setattr(json_values, "compiled", None)
-    elif json_values.compiled is None:
-        pytest.skip("nothing is compiled here")
-    return str(request.param)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +30,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         (b'"' + b"\\u0041" * (5 * ESCAPES_OF_VALUE) + b'"', 5),
     ],
 )
-def test_spaces_and_escapes_are_counted(way: str, document: bytes, count: int) -> None:
+def test_spaces_and_escapes_are_counted(twin: str, document: bytes, count: int) -> None:
     assert count_values(document, 0) == count
 
 

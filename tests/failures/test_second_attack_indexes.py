@@ -45,8 +45,8 @@ def test_the_last_entry_is_read_beside_the_first_look_up(tmp_path: Path) -> None
     index = OffsetIndex.open(file_system, path, Offset(0), max_bytes=800, writable=False)
     looked = []
     reader = threading.Thread(target=lambda: looked.append(index.lookup(Offset(25)).position))
-    assert index.file._file is not None
-    index.file._file = cast("File", _SlowFile(index.file._file, reader))
+    assert index.file.opened is not None
+    index.file.opened = cast("File", _SlowFile(index.file.opened, reader))
     # As the checks at opening do, which no other thread may disturb either.
     assert index._entry(48) == (49, 4900)
     reader.join()

@@ -22,17 +22,14 @@ from tests.support.servers import ThreadedServer
 
 PATH = "/v1/topics/t/partitions/0/records"
 RAW = "application/vnd.kafka.record-batch.v2"
-WAYS = [pytest.param(True, id="compiled"), pytest.param(False, id="python")]
 
 
 class PlantedError(Exception):
     """What no handler expects."""
 
 
-@pytest.fixture(params=WAYS)
-def server(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadedServer]:
-    if not request.param:
-        monkeypatch.setattr(connections, "compiled", None)
+@pytest.fixture
+def server(twin: str, tmp_path: Path) -> Iterator[ThreadedServer]:
     with ThreadedServer(tmp_path / "data") as server, httpx.Client(base_url=server.url) as client:
         assert client.put("/v1/topics/t", json={"partitions": 1}).status_code == 201
         # The twin has validated these queries, and the tier knows their targets.

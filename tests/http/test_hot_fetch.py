@@ -152,7 +152,7 @@ def test_cold_bytes_never_stall_the_loop(server: ThreadedServer, monkeypatch: py
             assert may_go_on.wait(30)
             return read(self, position, length)
 
-        monkeypatch.setattr(batch_search, "search", None)
+        monkeypatch.setattr(batch_search, "compiled", None)
         monkeypatch.setattr(LocalFile, "read_cached", lambda *_: None)
         monkeypatch.setattr(LocalFile, "read", slow)
         connection.send(f"GET {PATH}?offset=1&max_bytes=20000 HTTP/1.1\r\nHost: a\r\nAccept: {RAW}\r\n\r\n".encode())

@@ -9,11 +9,11 @@ import pytest
 
 from storage.log.log_snapshot import LogSnapshot
 from tests.http.test_hot_twin import Case, batch_of, comparable, running_pair
-from tests.http.test_plain_requests import batch, connect, for_the_application, get, post, server, way
+from tests.http.test_plain_requests import batch, connect, for_the_application, get, post, server
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer, http_client
 
-__all__ = ["server", "way"]
+__all__ = ["server"]
 
 LIMITS = ("log-start-offset", "high-watermark", "last-stable-offset", "next-offset", "content-length")
 
@@ -100,7 +100,7 @@ class TransactionalProducer:
 
 
 def test_reads_of_committed_records_agree_however_transactions_end(
-    server: ThreadedServer, way: str, monkeypatch: pytest.MonkeyPatch
+    server: ThreadedServer, twin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Targets outlive the state of the log in which they were resolved: each state is met by known ones."""
     topic = "interval"
@@ -123,7 +123,7 @@ def test_reads_of_committed_records_agree_however_transactions_end(
         def stable_end(offset: int) -> str | None:
             """The last stable offset, by an answer that is compiled where anything is; it reads one segment."""
             with monkeypatch.context() as patch:
-                if way == "compiled":
+                if twin == "compiled":
                     patch.setattr(LogSnapshot, "read_cached", None)
                 status, _, limits = told(connection, get(topic, f"offset={offset}&isolation=read_committed"))
             assert status == 200

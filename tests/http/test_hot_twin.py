@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from app.http.connection.hot import plain_heads
-from app.record_json.record_batches import plain_records
+from app.record_json import record_batches
 from log_model.clock import ManualClock
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from tests.support.edge_server import Answer, Connection
@@ -165,8 +165,8 @@ CASES = [
     _json("JSON, too large a record", {"value": "x" * 900}, topic="small", is_hot=False),
     _json("JSON, no time", {"value": "v", "timestamp": "soon"}, is_hot=False),
     _json("JSON, a number", {"value": 3}, is_hot=False),
-    _json("JSON, 500 of 1 KiB", *[{"value": "x" * 1024, "key": "k"}] * 500, is_hot=plain_records is not None),
-    _json("JSON, large", {"value": "x" * 200_000}, is_hot=plain_records is not None),
+    _json("JSON, 500 of 1 KiB", *[{"value": "x" * 1024, "key": "k"}] * 500, is_hot=record_batches.compiled is not None),
+    _json("JSON, large", {"value": "x" * 200_000}, is_hot=record_batches.compiled is not None),
     _json("JSON, large and not plain", {"value": "x" * 200_000}, {"value_base64": "AA=="}, is_hot=False),
     _json("JSON, large and wrong", {"value": "x" * 200_000}, {"value": 3}, is_hot=False),
     _json("JSON, larger", {"value": "x" * 700_000}, is_hot=False),

@@ -6,11 +6,11 @@ import socket
 import threading
 from typing import Any
 
-from tests.http.test_plain_requests import RAW, batch, connect, get, offset_of, post, server, way
+from tests.http.test_plain_requests import RAW, batch, connect, get, offset_of, post, server
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer, http_client
 
-__all__ = ["server", "way"]
+__all__ = ["server"]
 
 
 def let_the_idle_time_pass(server: ThreadedServer, connection: Connection) -> None:

@@ -16,10 +16,7 @@ from typing import Any
 import pytest
 
 from app.engine_local.partitions.flush_pace import FlushPace
-from app.fast_path import fetch, produce
-from app.server import connections
 from rollway.records import Codec, Record, columns_from_records, encode_batch
-from storage.segment import batch_search
 from storage.segment.segment import Segment
 from tests.support.edge_server import Answer, Connection
 from tests.support.servers import ThreadedServer, http_client
@@ -30,20 +27,8 @@ GROUP_MAX = 64  # batches in one write, at most
 POLICIES = ("interval", "group")
 
 
-@pytest.fixture(params=["compiled", "Python"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "Python":
-        monkeypatch.setattr(connections, "compiled", None)
-        monkeypatch.setattr(fetch, "quick_answers", None)
-        monkeypatch.setattr(produce, "quick_answers", None)
-        monkeypatch.setattr(batch_search, "search", None)
-    elif connections.compiled is None:
-        pytest.skip("not compiled here")
-    return str(request.param)
-
-
 @pytest.fixture
-def server(way: str, tmp_path: Path) -> Iterator[ThreadedServer]:
+def server(twin: str, tmp_path: Path) -> Iterator[ThreadedServer]:
     with ThreadedServer(tmp_path / "data") as running:
         with http_client(running.url) as client:
             for policy in POLICIES:
@@ -157,7 +142,7 @@ def no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_disk_is_slow")
 @pytest.mark.parametrize("topic", POLICIES)
 def test_batches_of_one_turn_are_one_write_and_each_has_its_own_answer(
-    server: ThreadedServer, way: str, topic: str
+    server: ThreadedServer, twin: str, topic: str
 ) -> None:
     with clients(server, topic) as opened:
         requests, groups = group_sizes(server)
@@ -168,7 +153,7 @@ def test_batches_of_one_turn_are_one_write_and_each_has_its_own_answer(
         offsets = [offset_of(connection.read_answer()) for connection in opened]
         written, made = group_sizes(server)
     assert written - requests == CLIENTS
-    assert way == "Python" or made - groups <= 2
+    assert twin == "plain" or made - groups <= 2
     records = stored(server, topic)
     for offset, value in zip(offsets, values, strict=True):
         assert [records[offset + place] for place in range(1 + len(value) % 3)] == [value] * (1 + len(value) % 3)
@@ -177,7 +162,7 @@ def test_batches_of_one_turn_are_one_write_and_each_has_its_own_answer(
 
 @pytest.mark.usefixtures("no_disk_is_slow")
 @pytest.mark.parametrize("topic", POLICIES)
-def test_a_crowd_larger_than_one_write_takes_few(server: ThreadedServer, way: str, topic: str) -> None:
+def test_a_crowd_larger_than_one_write_takes_few(server: ThreadedServer, twin: str, topic: str) -> None:
     count, each = 140, 3
     with clients(server, topic, count) as opened:
         requests, groups = group_sizes(server)
@@ -189,7 +174,7 @@ def test_a_crowd_larger_than_one_write_takes_few(server: ThreadedServer, way: st
             assert all(sorted(row) == row for row in offsets)
         written, made = group_sizes(server)
     assert written - requests == 2 * count * each
-    assert way == "Python" or made - groups <= 2 * each * math.ceil(count / GROUP_MAX)
+    assert twin == "plain" or made - groups <= 2 * each * math.ceil(count / GROUP_MAX)
     assert sorted(stored(server, topic)) == list(range(2 * int(written)))
 
 
@@ -312,13 +297,13 @@ def test_what_the_disk_refuses_is_told_to_all(server: ThreadedServer) -> None:
     with clients(server, "interval", 8) as opened:
         end = log.snapshot.log_end_offset
         file: Any = log.snapshot.segments[-1].file
-        descriptor, reading = file._descriptor, os.open(file.path, os.O_RDONLY)
-        file._descriptor = reading
+        descriptor, reading = file.descriptor, os.open(file.path, os.O_RDONLY)
+        file.descriptor = reading
         with one_turn(server):
             for connection in opened:
                 connection.send(post("interval", batch(b"refused")))
         statuses = {connection.read_answer().status for connection in opened}
-        file._descriptor = descriptor
+        file.descriptor = descriptor
         os.close(reading)
         assert statuses == {503}
         assert log.snapshot.log_end_offset == end
@@ -348,7 +333,7 @@ def test_a_full_disk_leaves_the_log_as_it_was(
 
         index = log.snapshot.segments[-1].offset_index.get().file
         with monkeypatch.context() as patch:
-            patch.setattr(index, "_file", FullDisk(index._file))
+            patch.setattr(index, "opened", FullDisk(index.opened))
             with one_turn(server):
                 for connection in opened:
                     connection.send(post(topic, batch(b"x" * 1200)))
@@ -385,7 +370,7 @@ def test_an_fsync_that_fails_is_told_to_all(server: ThreadedServer, monkeypatch:
 
 @pytest.mark.parametrize("fails", ["fsync", "undo"])
 def test_who_was_never_appended_is_told_so(
-    server: ThreadedServer, way: str, monkeypatch: pytest.MonkeyPatch, fails: str
+    server: ThreadedServer, twin: str, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     """Two batches in one body are not plain, and have their turn behind those that are."""
 
@@ -399,8 +384,8 @@ def test_who_was_never_appended_is_told_so(
             monkeypatch.setattr(FlushPace, "allows", lambda *_: True)
             monkeypatch.setattr(Segment, "flush", refuse)
         else:
-            monkeypatch.setattr(log.snapshot.segments[-1].offset_index.get().file, "_file", FullDisk(None))
-            monkeypatch.setattr(log._writer, "_undo_append", refuse)
+            monkeypatch.setattr(log.snapshot.segments[-1].offset_index.get().file, "opened", FullDisk(None))
+            monkeypatch.setattr(log.writer, "undo_append", refuse)
         with one_turn(server):
             for connection in opened[1:]:
                 connection.send(post(topic, batch(b"lost" * 300)))
@@ -408,7 +393,7 @@ def test_who_was_never_appended_is_told_so(
         told = [json.loads(connection.read_answer().body) for connection in opened]
         assert log.offline_reason is not None
     assert "unknown" in {answer["applied"] for answer in told[1:]}
-    if way == "compiled":
+    if twin == "compiled":
         assert [answer["applied"] for answer in told] == ["no", *["unknown"] * (CLIENTS - 1)]
 
 

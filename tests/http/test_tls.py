@@ -78,15 +78,10 @@ def test_all_is_told_as_without_tls(server: ThreadedServer, secured: Secured, pl
         assert ours == theirs, ours[0]
 
 
-@pytest.mark.parametrize("way", ["compiled", "Python"])
 def test_a_tier_that_takes_tls_for_bare_tcp_sends_nothing_bare(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    twin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A planted defect: who would write past the transport is refused, and told."""
-    if way == "Python":
-        monkeypatch.setattr(connections, "compiled", None)
-    elif connections.compiled is None:
-        pytest.skip("not compiled here")
     monkeypatch.setattr(Tier, "is_bare", property(lambda _: True, lambda *_: None), raising=False)
     authority = Authority(tmp_path)
     certificate, key = authority.issue("server")

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.http.test_idle_connections import let_the_idle_time_pass
-from tests.http.test_plain_requests import batch, connect, get, one_turn, post, server, way
+from tests.http.test_plain_requests import batch, connect, get, one_turn, post, server
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer, http_client
 
-__all__ = ["server", "way"]
+__all__ = ["server"]
 
 
 @contextlib.contextmanager

@@ -24,12 +24,11 @@ from tests.http.test_plain_requests import (
     produced,
     server,
     stored,
-    way,
 )
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer, http_client
 
-__all__ = ["server", "way"]
+__all__ = ["server"]
 
 COUNT = 8
 ANSWERED = 6 * COUNT  # what ``clients`` has sent
@@ -89,14 +88,14 @@ def test_all_of_a_turn_are_answered_by_one_fsync(server: ThreadedServer) -> None
     assert sorted(stored(server, "group")) == list(range(2 * (ANSWERED + 2 * COUNT)))
 
 
-def test_those_that_come_while_others_still_come_share_their_fsync(server: ThreadedServer, way: str) -> None:
+def test_those_that_come_while_others_still_come_share_their_fsync(server: ThreadedServer, twin: str) -> None:
     """Each look at the sockets brings some more: they are one group, as the end of the turn is put off."""
     loop = server.service.loop
     assert loop is not None
     with clients(server, "group", COUNT) as opened:
         parts = server.service.parts
         turn = parts.engine.writer_of(parts.engine.partition("group", 0)).turn
-        if way == "compiled":
+        if twin == "compiled":
             turn.put_off_seconds_max = 30.0
 
         def send(some: list[Connection]) -> None:
@@ -112,7 +111,7 @@ def test_those_that_come_while_others_still_come_share_their_fsync(server: Threa
         assert sorted(places) == list(range(2 * ANSWERED, 2 * (ANSWERED + COUNT), 2))
         after = group_sizes(server)
         assert after[0] - before[0] == COUNT
-        if way == "compiled":
+        if twin == "compiled":
             assert after[1] - before[1] == 1
 
 

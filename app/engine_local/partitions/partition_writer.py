@@ -100,7 +100,20 @@ class _Job:
 
 
 class PartitionWriter:
-    """The only caller of one log's writing methods."""
+    """The only caller of one log's writing methods.
+
+    Compiled appends (``app.fast_path.handlers_c``) write to an idle writer's log as ``append`` does. They read these
+    attributes, which only this class changes, and report with ``failed_here`` and ``look_for_stall``:
+
+    Attributes:
+        log: the log that it writes to.
+        loop: the event loop that everything here runs on.
+        task: the task that works off the mailbox; ``None`` if nothing waits in it and no job runs.
+        refusal: makes the error that every append gets; ``None`` while the writer takes appends.
+        inline_bytes_max: the largest append that is written on the loop.
+        stalled_until: the time of the loop until which the disk is too slow for writes on the loop.
+        was_slow: whether the last write on the loop was slow.
+    """
 
     def __init__(
         self,
@@ -112,36 +125,32 @@ class PartitionWriter:
         limits: MailboxLimits | None = None,
         pace: FlushPace | None = None,
     ) -> None:
-        self._log = log
+        self.log = log
         self._write_pool = write_pool
         self._flush_pool = flush_pool
         self._observer = observer
         self._limits = limits or MailboxLimits()
-        self._inline_bytes_max = self._limits.inline_bytes_max
+        self.inline_bytes_max = self._limits.inline_bytes_max
         self._pace = pace or FlushPace(0)
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._mailbox: deque[PendingAppend | _Job] = deque()
         self._mailbox_bytes = 0
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._in_job = False
         self._unflushed: list[PendingAppend] = []
         self._flush_asked = False
         self._flush_task: asyncio.Task[None] | None = None
         self._writeback: asyncio.Future[None] | None = None
-        self._refusal: Callable[[], StorageError] | None = None
-        self._stalled_until = 0.0
-        self._was_slow = False
+        self.refusal: Callable[[], StorageError] | None = None
+        self.stalled_until = 0.0
+        self.was_slow = False
         self.turn: Any = None
         """The ``AppendTurn`` of compiled appends to this partition, if there is one; see ``app.fast_path.produce``."""
 
     @property
-    def log(self) -> PartitionLog:
-        return self._log
-
-    @property
     def is_idle(self) -> bool:
         """Nothing waits, nothing runs: the writer costs nothing but its memory."""
-        return self._task is None and self._flush_task is None
+        return self.task is None and self._flush_task is None
 
     @property
     def mailbox_count(self) -> int:
@@ -159,8 +168,8 @@ class PartitionWriter:
             StorageError: the partition is gone or the service is stopping.
         """
         self._admit(size_bytes)
-        pending = PendingAppend(self._log, request, size_bytes, wants_fsync, self._loop)
-        if self._task is None and self._is_quick(request, size_bytes):
+        pending = PendingAppend(self.log, request, size_bytes, wants_fsync, self.loop)
+        if self.task is None and self._is_quick(request, size_bytes):
             self._append_now(pending)
             return pending
         self._mailbox_bytes += size_bytes
@@ -176,7 +185,7 @@ class PartitionWriter:
 
     def written_append(self, size_bytes: int, result: AppendResult) -> PendingAppend:
         """Return a ``PendingAppend`` for an append that is written already; the caller completes its ``fsynced``."""
-        pending = PendingAppend(self._log, _WRITTEN_BEFORE, size_bytes, True, self._loop)
+        pending = PendingAppend(self.log, _WRITTEN_BEFORE, size_bytes, True, self.loop)
         pending.result = result
         return pending
 
@@ -187,10 +196,10 @@ class PartitionWriter:
             PartitionFailedError: the fsync failed.
         """
         began = perf_counter()
-        if not self.is_idle or self._in_job or not self._pace.allows(self._log.unflushed_bytes):
+        if not self.is_idle or self._in_job or not self._pace.allows(self.log.unflushed_bytes):
             return False
         try:
-            self._log.flush()
+            self.log.flush()
         except Exception as error:
             raise self._flush_failed(error) from error
         self._pace.note_here(perf_counter() - began)
@@ -200,8 +209,8 @@ class PartitionWriter:
 
     def _flush_failed(self, error: Exception) -> PartitionFailedError:
         """Whatever it was, these bytes may not be on the disk (disk rule 3)."""
-        failure = error if isinstance(error, PartitionFailedError) else _failed(self._log, error)
-        self._observer.partition_failed(self._log, failure)
+        failure = error if isinstance(error, PartitionFailedError) else _failed(self.log, error)
+        self._observer.partition_failed(self.log, failure)
         return failure
 
     async def run(self, call: Callable[[], Result]) -> Result:
@@ -212,7 +221,7 @@ class PartitionWriter:
             StorageError: what ``call`` raises, or as ``append``.
         """
         self._admit(0)
-        job = _Job(call, self._loop)
+        job = _Job(call, self.loop)
         self._put(job)
         # Shielded: a caller that goes away takes nothing back (invariant 8).
         result: Any = await asyncio.shield(job.done)
@@ -222,7 +231,7 @@ class PartitionWriter:
     async def held(self) -> AsyncIterator[None]:
         """Keep the writer still, for work on several partitions at once; what comes meanwhile waits."""
         self._admit(0)
-        job = _Job(None, self._loop)
+        job = _Job(None, self.loop)
         self._put(job)
         try:
             await asyncio.shield(job.done)
@@ -238,32 +247,32 @@ class PartitionWriter:
 
     def retire(self, refusal: Callable[[], StorageError]) -> None:
         """Refuse everything that waits and everything that comes with the errors that ``refusal`` makes."""
-        self._refusal = refusal
+        self.refusal = refusal
         self._refuse_queued(refusal)
 
     async def close(self) -> None:
         """Take nothing more, finish what was taken, flush included."""
-        if self._refusal is None:
-            self._refusal = lambda: ShuttingDownError("the service is stopping")
-        while self._task is not None or self._flush_task is not None:
-            running = [task for task in (self._task, self._flush_task) if task is not None]
+        if self.refusal is None:
+            self.refusal = lambda: ShuttingDownError("the service is stopping")
+        while self.task is not None or self._flush_task is not None:
+            running = [task for task in (self.task, self._flush_task) if task is not None]
             await asyncio.wait(running)
 
     def _admit(self, size_bytes: int) -> None:
-        if self._refusal is not None:
-            raise self._refusal()
+        if self.refusal is not None:
+            raise self.refusal()
         full = len(self._mailbox) >= self._limits.count_max
         if full or (self._mailbox and self._mailbox_bytes + size_bytes > self._limits.bytes_max):
             raise Problem(
                 kinds.OVERLOADED,
-                f"too much waits to be written to {self._log.name}",
+                f"too much waits to be written to {self.log.name}",
                 retry_after_ms=OVERLOAD_RETRY_AFTER_MS,
             )
 
     def _put(self, item: PendingAppend | _Job) -> None:
         self._mailbox.append(item)
-        if self._task is None:
-            self._task = self._loop.create_task(self._work(), name=f"writer of {self._log.name}")
+        if self.task is None:
+            self.task = self.loop.create_task(self._work(), name=f"writer of {self.log.name}")
 
     async def _work(self) -> None:
         try:
@@ -273,7 +282,7 @@ class PartitionWriter:
                 else:
                     await self._append_group(self._take_group())
         finally:
-            self._task = None
+            self.task = None
 
     def _take_group(self) -> list[PendingAppend]:
         group: list[PendingAppend] = []
@@ -294,56 +303,56 @@ class PartitionWriter:
         """Whether an append takes less time here than its way to a thread and back. Nothing waits, no job runs."""
         return (
             size_bytes <= self._limits.inline_bytes_max
-            and self._loop.time() >= self._stalled_until
-            and self._log.appends_without_waiting(request)
+            and self.loop.time() >= self.stalled_until
+            and self.log.appends_without_waiting(request)
         )
 
     def _append_now(self, pending: PendingAppend) -> None:
         """As ``_append_group``, on the loop: nobody else is at the log, as there is no task, and no await in here."""
-        waits_before = waits_of_thread() if self._was_slow else 0
+        waits_before = waits_of_thread() if self.was_slow else 0
         began = perf_counter()
         try:
-            outcomes = self._log.append((pending.request,))
+            outcomes = self.log.append((pending.request,))
         except Exception as error:  # noqa: BLE001 - it is told to who waits
-            pending.fail(self._failed_here(error))
+            pending.fail(self.failed_here(error))
             return
         seconds = perf_counter() - began
-        self._look_for_stall(seconds, waits_before)
+        self.look_for_stall(seconds, waits_before)
         self._observer.group_appended(1, seconds)
         self.publish()
         self._begin_writeback()
         self._answer_written([pending], outcomes)
 
-    def _failed_here(self, error: Exception) -> StorageError:
+    def failed_here(self, error: Exception) -> StorageError:
         """An append on the loop has failed: what its client is told."""
         if not isinstance(error, StorageError):  # a defect of ours must not leave callers waiting for ever
-            logger.error("append to %s failed in an unexpected way", self._log.name, exc_info=error)
-            error = _failed(self._log, error)
+            logger.error("append to %s failed in an unexpected way", self.log.name, exc_info=error)
+            error = _failed(self.log, error)
         self._fail_group([], error)
         return error
 
-    def _look_for_stall(self, seconds: float, waits_before: int) -> None:
+    def look_for_stall(self, seconds: float, waits_before: int) -> None:
         """Whether the disk held up a write on the loop; ``waits_before`` it, if the one before was slow."""
         if seconds <= STALL_SECONDS:
-            self._was_slow = False
-        elif self._was_slow and waits_of_thread() > waits_before:
-            self._stalled_until = self._loop.time() + STALL_PAUSE_SECONDS
+            self.was_slow = False
+        elif self.was_slow and waits_of_thread() > waits_before:
+            self.stalled_until = self.loop.time() + STALL_PAUSE_SECONDS
         else:
             # One slow write may be the scheduler's doing; the next is looked at closely.
-            self._was_slow = True
+            self.was_slow = True
 
     async def _append_group(self, group: list[PendingAppend]) -> None:
         began = perf_counter()
         try:
-            outcomes = await self._loop.run_in_executor(
-                self._write_pool, self._log.append, [pending.request for pending in group]
+            outcomes = await self.loop.run_in_executor(
+                self._write_pool, self.log.append, [pending.request for pending in group]
             )
         except StorageError as error:
             self._fail_group(group, error)
             return
         except Exception as error:  # a defect of ours must not leave callers waiting for ever
-            logger.exception("append to %s failed in an unexpected way", self._log.name)
-            self._fail_group(group, _failed(self._log, error))
+            logger.exception("append to %s failed in an unexpected way", self.log.name)
+            self._fail_group(group, _failed(self.log, error))
             return
         self._observer.group_appended(len(group), perf_counter() - began)
         self.publish()
@@ -351,7 +360,7 @@ class PartitionWriter:
         self._answer_written(group, outcomes)
 
     def _answer_written(self, group: list[PendingAppend], outcomes: Sequence[AppendResult | StorageError]) -> None:
-        every_group = self._log.config.flush_policy == "group"
+        every_group = self.log.config.flush_policy == "group"
         for pending, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, StorageError):
                 pending.fail(outcome)
@@ -365,17 +374,17 @@ class PartitionWriter:
     def _begin_writeback(self) -> None:
         """Let the disk write what has gathered; in a thread, for a disk that has enough to do makes that wait, too."""
         is_busy = self._writeback is not None and not self._writeback.done()
-        begin = self._log.due_writeback(is_busy=is_busy)
+        begin = self.log.due_writeback(is_busy=is_busy)
         if begin is not None:
-            self._writeback = self._loop.run_in_executor(self._flush_pool, begin)
+            self._writeback = self.loop.run_in_executor(self._flush_pool, begin)
 
     def _fail_group(self, group: list[PendingAppend], error: StorageError) -> None:
         for pending in group:
             pending.fail(error)
         if isinstance(error, PartitionFailedError):
-            self._observer.partition_failed(self._log, error)
+            self._observer.partition_failed(self.log, error)
             reason = str(error)
-            self._refuse_queued(lambda: PartitionOfflineError(f"{self._log.name} is offline: {reason}"))
+            self._refuse_queued(lambda: PartitionOfflineError(f"{self.log.name} is offline: {reason}"))
         self.publish()
 
     def _refuse_queued(self, refusal: Callable[[], StorageError]) -> None:
@@ -409,7 +418,7 @@ class PartitionWriter:
                 let_go_of_frames(error)
             set_exception(job.done, error)
             if isinstance(error, PartitionFailedError):
-                self._observer.partition_failed(self._log, error)
+                self._observer.partition_failed(self.log, error)
         finally:
             self._in_job = False
         if self._flush_asked:
@@ -417,13 +426,13 @@ class PartitionWriter:
 
     async def _call(self, call: Callable[[], object]) -> object:
         try:
-            return await self._loop.run_in_executor(self._write_pool, call)
+            return await self.loop.run_in_executor(self._write_pool, call)
         finally:
             self.publish()
 
     def _start_flush(self) -> None:
         if self._flush_task is None and not self._in_job:
-            self._flush_task = self._loop.create_task(self._flush(), name=f"flush of {self._log.name}")
+            self._flush_task = self.loop.create_task(self._flush(), name=f"flush of {self.log.name}")
 
     async def _flush(self) -> None:
         try:
@@ -437,13 +446,13 @@ class PartitionWriter:
     async def _flush_once(self, covered: list[PendingAppend]) -> None:
         began = perf_counter()
         # A group that is being written in a thread may flush as well, which would be waited for.
-        is_here = self._task is None and self._pace.allows(self._log.unflushed_bytes)
+        is_here = self.task is None and self._pace.allows(self.log.unflushed_bytes)
         try:
             if is_here:
-                self._log.flush()
+                self.log.flush()
                 self._pace.note_here(perf_counter() - began)
             else:
-                self._pace.note_in_thread(await self._loop.run_in_executor(self._flush_pool, _timed, self._log.flush))
+                self._pace.note_in_thread(await self.loop.run_in_executor(self._flush_pool, _timed, self.log.flush))
         except Exception as error:  # noqa: BLE001 - it is told to who waits
             failure = self._flush_failed(error)
             for pending in covered:
@@ -456,8 +465,8 @@ class PartitionWriter:
 
     def publish(self) -> None:
         """Show readers what is written."""
-        self._log.publish()
-        self._observer.published(self._log)
+        self.log.publish()
+        self._observer.published(self.log)
 
 
 def _timed(call: Callable[[], object]) -> float:

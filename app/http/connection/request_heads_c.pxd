@@ -1,4 +1,4 @@
-"""What ``request_heads_c.pyx`` shares with the way of plain requests in C."""
+"""The parts of ``request_heads_c.pyx`` that ``app.fast_path.connection_c`` also uses."""
 
 from libc.stdint cimport int64_t
 

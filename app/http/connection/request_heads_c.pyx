@@ -28,6 +28,8 @@ and keys of requests never are. Those that are::
 
 The limits on bytes and number of headers count as for any other head.
 
+It has no plain twin: httptools reads the heads that are not plain, and without this module it reads all of them.
+
 Thread: any. Nothing is kept between two calls.
 """
 

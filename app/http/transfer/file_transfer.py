@@ -18,7 +18,7 @@ from app.http.transfer.send_queue import queued_bytes
 from app.http.transfer.transfer_turns import PIECE_BYTES, TransferTurns
 from app.http.transfer.wire import Wire
 from log_model.reads import FileSlice
-from storage.segment.batch_search import search
+from storage.segment import batch_search
 
 _PROBE_BYTES = 1024 * 1024
 """From one place to the next that is looked for in memory; and what a thread sends at a time if one is not there."""
@@ -476,8 +476,8 @@ def _descriptor_of(part: FileSlice) -> int:
 
 def _is_cached(source: int, offset: int, length: int) -> bool:
     """Whether a stretch is in the page cache at both ends and at places between; also yes where nobody can tell."""
-    if search is not None:
-        return search.seems_cached(source, offset, length, _PROBE_BYTES)
+    if batch_search.compiled is not None:
+        return batch_search.compiled.seems_cached(source, offset, length, _PROBE_BYTES)
     byte = bytearray(1)
     try:
         for place in range(offset, offset + length - 1, _PROBE_BYTES):

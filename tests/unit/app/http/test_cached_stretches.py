@@ -10,18 +10,12 @@ import pytest
 
 from app.http.transfer import file_transfer
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 MIB = 1024 * 1024
 PLACES = (0, 1, MIB - 1, MIB, MIB + 1, 3 * MIB)
 LENGTHS = (1, 4096, MIB)
 TRIES = 200
-
-
-@pytest.fixture(autouse=True, params=["compiled", "Python"])
-def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "Python":
-        monkeypatch.setattr(file_transfer, "search", None)
-    elif file_transfer.search is None:
-        pytest.skip("not compiled here")
 
 
 @pytest.fixture

@@ -5,18 +5,11 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from app.metrics import plain_metrics
 from app.metrics.plain_metrics import PlainCollector, PlainCounter, PlainHistogram, RouteCounts
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 BOUNDS = (0.5, 1.0, 2)
-
-
-@pytest.fixture(params=["compiled", "Python"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "Python":
-        monkeypatch.setattr(plain_metrics, "_compiled", None)
-    elif plain_metrics._compiled is None:
-        pytest.skip("not compiled here")
 
 
 def shown(registry: CollectorRegistry) -> list[str]:

@@ -18,7 +18,7 @@ from log_model.batches.batch_validation import ValidBatch
 from log_model.config import TopicConfig
 from log_model.errors import RefusedError
 
-pytestmark = pytest.mark.skipif(module.plain_records is None, reason="the service was installed without a compiler")
+pytestmark = pytest.mark.skipif(module.compiled is None, reason="the service was installed without a compiler")
 
 NOW_MS = 1_700_000_000_000
 PARTITION = 3

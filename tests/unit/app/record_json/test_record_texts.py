@@ -1,4 +1,4 @@
-"""Records as compiled text are what msgspec makes of their documents, byte for byte."""
+"""Both twins write the text that msgspec makes of the documents of records, byte for byte."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.record_json import record_texts as module
 from app.record_json.record_texts import IN_LINES, IN_LIST, bounded_texts, record_texts
 from app.record_json.translate import Encoding, encode_document, encode_lines, record_documents
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
 from rollway.records.columns import name_from_bytes
 
-pytestmark = pytest.mark.skipif(module.texts is None, reason="the service was installed without a compiler")
+pytestmark = pytest.mark.usefixtures("twin")
 
 EACH_BYTE = [bytes([byte]) for byte in range(256)]
 TEXTS = ["", '"\\/\b\f\n\r\t\x00\x1f\x7f', "héß", "\u2028\u2029\ud7ff\ue000\ufffd\uffff", "\U00010000😀\U0010ffff"]
@@ -87,7 +86,9 @@ def test_no_records_are_no_text() -> None:
     assert record_texts(nothing, encoding="utf8", timestamp_type="CreateTime", partition=0, between=IN_LINES) == []
 
 
-def test_offsets_that_lie_are_no_way_out_of_the_data() -> None:
+def test_offsets_that_lie_are_no_way_out_of_the_data(twin: str) -> None:
+    if twin == "plain":
+        pytest.skip("slices of Python end with the data")
     one = np.array([0], dtype=np.int64)
     sound = BinaryColumn.from_list([b"x"])
     for ends in ([0, 10_000_000], [2, 1], [-1, 1]):
@@ -98,14 +99,9 @@ def test_offsets_that_lie_are_no_way_out_of_the_data() -> None:
 
 
 @pytest.mark.parametrize("encoding", get_args(Encoding))
-@pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize("sizes", [[4_000_000], [4000] * 1000, [40] * 20_000])
-def test_a_header_that_is_no_text_hides_no_others(
-    encoding: Encoding, is_compiled: bool, sizes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_header_that_is_no_text_hides_no_others(encoding: Encoding, sizes: list[int]) -> None:
     """Text that takes six bytes for one is told before any of it is made, whatever stands beside it."""
-    if not is_compiled:
-        monkeypatch.setattr(module, "texts", None)
     headers = [*[("h", b"\0" * size) for size in sizes], ("h", b"\xff")]
     one, nothing = np.arange(1), BinaryColumn.from_list([None])
     columns = RecordColumns(one, one, nothing, nothing, HeaderColumns.from_rows([headers]))
@@ -126,12 +122,11 @@ def test_a_header_that_is_no_text_hides_no_others(
 
 
 @settings(max_examples=200)
-@given(rows, st.sampled_from(get_args(Encoding)), st.integers(0, 20_000), st.booleans())
+@given(rows, st.sampled_from(get_args(Encoding)), st.integers(0, 20_000))
 def test_as_many_records_as_fit_are_written(
     records: list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
     encoding: Encoding,
     bytes_max: int,
-    is_compiled: bool,
 ) -> None:
     """Compiled and not: the first records, whole, within the limit; and one more would be beyond it, about."""
     offsets, timestamps, keys, values, headers = zip(*records, strict=True)
@@ -142,17 +137,9 @@ def test_as_many_records_as_fit_are_written(
         BinaryColumn.from_list(values),
         HeaderColumns.from_rows(headers),
     )
-    with pytest.MonkeyPatch.context() as patch:
-        if not is_compiled:
-            patch.setattr(module, "texts", None)
-        found = bounded_texts(
-            columns,
-            encoding=encoding,
-            timestamp_type="CreateTime",
-            partition=3,
-            between=IN_LINES,
-            bytes_max=bytes_max,
-        )
+    found = bounded_texts(
+        columns, encoding=encoding, timestamp_type="CreateTime", partition=3, between=IN_LINES, bytes_max=bytes_max
+    )
     documents = record_documents(columns, encoding=encoding, timestamp_type="CreateTime", partition=3)
     assert encode_lines(found.documents) == encode_lines(documents[: found.record_count])
     assert len(encode_lines(found.documents)) <= bytes_max + len(records)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 
@@ -19,18 +18,9 @@ from storage.index import key_samples
 from storage.index.key_samples import RUN, KeyLayout, KeySamples
 from storage.index.time_index import SAMPLED_ASKED_MIN, SAMPLED_ENTRIES_MIN, TimeIndex
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 LAYOUT = KeyLayout("q", 12)
-
-
-@pytest.fixture(autouse=True, params=["compiled", "Python"], scope="module")
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Which way a run is searched."""
-    if request.param == "compiled" and key_samples.search is None:
-        pytest.skip("the service was installed without a compiler")
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "Python":
-            patch.setattr(key_samples, "search", None)
-        yield
 
 
 gaps = st.lists(st.sampled_from([1, 2, 1000, 10**9]), min_size=1, max_size=5 * RUN)
@@ -99,8 +89,8 @@ def test_samples_hold_no_memory(index: TimeIndex) -> None:
 
 @pytest.mark.parametrize(("position", "length"), [(0, 0), (0, 3), (12, 2), (-12, 1), (24, 1), (0, -1)])
 def test_a_run_ends_inside_its_memory(position: int, length: int) -> None:
-    if key_samples.search is None:
+    if key_samples.compiled is None:
         pytest.skip("there is none in Python, whose reads end with the memory")
     with pytest.raises(ValueError, match="behind the mapping"):
-        key_samples.search.place_in_run(memory_of([1, 2]), position, length, 12, 1)
-    assert key_samples.search.place_in_run(memory_of([1, 2])[:20], 0, 2, 12, 2) == 2
+        key_samples.compiled.place_in_run(memory_of([1, 2]), position, length, 12, 1)
+    assert key_samples.compiled.place_in_run(memory_of([1, 2])[:20], 0, 2, 12, 2) == 2

@@ -197,7 +197,7 @@ def test_what_is_more_than_a_write_is_left_alone(new_stand: Any, clock: ManualCl
     assert stand.append(batch([0]), batch([0, 0, 0])) is None, "flush.messages asks for a flush"
     assert stand.append(batch([0], value_bytes=900)) is None, "the segment is rolled first"
     assert stand.append(batch([-60_001])) is None, "the segment is too old for it"
-    with log._writing:
+    with log.writing:
         assert stand.append(batch([0])) is None, "somebody writes"
     config = log.config
     log.update_config(TopicConfig.parse({**INTERVAL, "segment.bytes": 2000}))
@@ -244,12 +244,12 @@ def test_a_disk_that_refuses_the_write_is_left_to_the_general_way(new_stand: Any
     stand = known(new_stand)
     before = stand.content(), stand.seen()
     file: Any = stand.log.snapshot.segments[-1].file
-    descriptor, reading = file._descriptor, os.open(file.path, os.O_RDONLY)
-    file._descriptor = reading
+    descriptor, reading = file.descriptor, os.open(file.path, os.O_RDONLY)
+    file.descriptor = reading
     try:
         assert stand.append(batch([0]), batch([0])) is None
     finally:
-        file._descriptor = descriptor
+        file.descriptor = descriptor
         os.close(reading)
     assert (stand.content(), stand.seen()) == before
     assert stand.append(batch([0])) is not None
@@ -278,9 +278,9 @@ def test_an_index_that_takes_no_entry_takes_the_batches_back(
     stand = known(new_stand)
     before = stand.content(), stand.seen()
     index = stand.log.snapshot.segments[-1].offset_index.get().file
-    disk = RefusingFile(index._file, number, allowed_writes=1)
+    disk = RefusingFile(index.opened, number, allowed_writes=1)
     with monkeypatch.context() as patch:
-        patch.setattr(index, "_file", disk)
+        patch.setattr(index, "opened", disk)
         with pytest.raises(expected):
             stand.append(*[batch([0])] * 4)
     assert stand.log.snapshot.log_end_offset == 3

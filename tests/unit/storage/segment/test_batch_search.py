@@ -16,24 +16,16 @@ from log_model.offsets import LogOffsetMetadata, Offset
 from log_model.reads import FetchData, Isolation
 from storage.disk.file_system import LocalFile, LocalFileSystem
 from storage.log.log_snapshot import LogSnapshot
-from storage.segment import batch_search
+from storage.segment import batch_search, index_copies
 from storage.segment.segment import Segment
 from tests.cases.logs import START_MS, CaseLog, batch_of, sized_batch
 from tests.cases.transactional import Producer
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 BATCHES = 300
 # Small beside the index interval, and large.
 SIZES = (150, 400, 9000)
-
-
-@pytest.fixture(autouse=True, params=["compiled", "python"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which way memory is searched."""
-    if request.param == "compiled" and batch_search.search is None:
-        pytest.skip("the service was installed without a compiler")
-    if request.param == "python":
-        monkeypatch.setattr(batch_search, "search", None)
-    return str(request.param)
 
 
 @pytest.fixture
@@ -50,9 +42,9 @@ def make_copies(snapshot: LogSnapshot) -> None:
     for segment in snapshot.segments:
         offset, limit = Offset(segment.base_offset + 20), segment.size_bytes
         for _ in range(3):
-            if segment.read_cached(offset, limit, 1, min_one=True) is None:
+            if segment.batch_search.find_cached(offset, limit, 1, min_one=True, content_bytes_max=0) is None:
                 segment.read(offset, limit, 1, min_one=True)
-        assert segment.read_cached(offset, limit, 1, min_one=True) is not None
+        assert segment.batch_search.find_cached(offset, limit, 1, min_one=True, content_bytes_max=0) is not None
 
 
 def general(snapshot: LogSnapshot, offset: Offset, max_bytes: int, *, min_one: bool) -> FetchData:
@@ -81,9 +73,9 @@ class CountedSearch:
 
 
 def test_all_ways_give_the_same_batches(log: CaseLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    search = batch_search.search
+    search = batch_search.compiled
     counted = None if search is None else CountedSearch(search)
-    monkeypatch.setattr(batch_search, "search", counted)
+    monkeypatch.setattr(batch_search, "compiled", counted)
     snapshot = log.snapshot
     assert len(snapshot.segments) > 1
     make_copies(snapshot)
@@ -148,7 +140,7 @@ def test_cold_bytes_are_left_to_a_thread(log: CaseLog, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch, Path(os.devnull).open("rb") as nothing:
         # Nothing to read for the compiled way, no answer for the other.
         for segment in snapshot.segments:
-            patch.setattr(segment.file, "_descriptor", nothing.fileno())
+            patch.setattr(segment.file, "descriptor", nothing.fileno())
         patch.setattr(LocalFile, "read_cached", lambda *_: None)
         assert snapshot.read_cached(Offset(5), 9000) is None
     assert snapshot.read(Offset(5), 9000).slices
@@ -168,7 +160,7 @@ def test_a_garbled_entry_is_left_to_the_general_way(log: CaseLog) -> None:
         content[place + source.randrange(8)] ^= 1 << source.randrange(8)
     path.write_bytes(content)
     for _ in range(3):
-        segment.read_cached(Offset(40), segment.size_bytes, 5000, min_one=True)
+        segment.batch_search.find_cached(Offset(40), segment.size_bytes, 5000, min_one=True, content_bytes_max=0)
         segment.read(Offset(40), segment.size_bytes, 5000, min_one=True)
     for offset in range(1, 60):
         expected = general(snapshot, Offset(offset), 5000, min_one=True)
@@ -179,11 +171,11 @@ def test_a_garbled_entry_is_left_to_the_general_way(log: CaseLog) -> None:
 
 def test_spoiled_bytes_are_never_taken_for_others(log: CaseLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where both ways find something in a log or an index that is garbled, they find the same; mostly they do not."""
-    search = batch_search.search
+    search = batch_search.compiled
     snapshot = log.snapshot
     make_copies(snapshot)
     segment = snapshot.segments[0]
-    copy = batch_search._COPIES.get(segment._quick_way._key)
+    copy = index_copies.COPIES.get(segment.batch_search.key)
     assert copy is not None
     path = log.file(segment.base_offset, ".log")
     content = path.read_bytes()
@@ -198,9 +190,9 @@ def test_spoiled_bytes_are_never_taken_for_others(log: CaseLog, monkeypatch: pyt
         entries = [array("i", copy.offsets), array("i", copy.positions)]
         for _ in range(source.randrange(3)):
             source.choice(entries)[source.randrange(copy.entry_count)] ^= 1 << source.randrange(31)
-        garbled = batch_search._IndexCopy(segment.base_offset, b"")
+        garbled = index_copies.IndexCopy(segment.base_offset, b"")
         garbled.offsets, garbled.positions = entries
-        monkeypatch.setattr(batch_search._Copies, "get", lambda *_, garbled=garbled: garbled)
+        monkeypatch.setattr(index_copies.IndexCopies, "get", lambda *_, garbled=garbled: garbled)
         arguments = (
             Offset(source.randrange(120)),
             source.choice((segment.size_bytes, source.randrange(1, segment.size_bytes))),
@@ -209,9 +201,9 @@ def test_spoiled_bytes_are_never_taken_for_others(log: CaseLog, monkeypatch: pyt
         min_one, contents = source.random() < 0.7, source.choice((0, 1000, 16_384))
         answers = []
         for each in (search, None):
-            monkeypatch.setattr(batch_search, "search", each)
-            segment._quick_way._places.clear()
-            answers.append(segment.read_cached(*arguments, min_one=min_one, content_bytes_max=contents))
+            monkeypatch.setattr(batch_search, "compiled", each)
+            segment.batch_search.places.clear()
+            answers.append(segment.batch_search.find_cached(*arguments, min_one=min_one, content_bytes_max=contents))
         if (compiled := answers[0]) is not None and (plain := answers[1]) is not None:
             found_count += 1
             # All but whether both ends are in memory, which the way in Python does not say.
@@ -226,9 +218,9 @@ def test_remembered_places_go_with_what_is_cut_off(log: CaseLog) -> None:
     end = snapshot.high_watermark
     last = snapshot.segments[-1]
     assert snapshot.read_cached(Offset(end - 3), 1 << 20) is not None
-    before = last._quick_way
+    before = last.batch_search
     log.truncate(end - 5)
-    assert last._quick_way is not before
+    assert last.batch_search is not before
     for size in (333, 222, 444):
         log.send(sized_batch(size))
     for offset in range(end - 8, log.end_offset):
@@ -241,9 +233,9 @@ def test_remembered_places_go_with_what_is_cut_off(log: CaseLog) -> None:
 def test_copies_of_indexes_have_a_limit(log: CaseLog) -> None:
     segment = log.snapshot.segments[0]
     count = len(log.offset_entries(segment.base_offset))
-    copies = batch_search._Copies(3 * 8 * count)
+    copies = index_copies.IndexCopies(3 * 8 * count)
     content = log.file(segment.base_offset, ".index").read_bytes()[: 8 * count]
-    copy = batch_search._IndexCopy(segment.base_offset, content)
+    copy = index_copies.IndexCopy(segment.base_offset, content)
     assert [copy.entry(slot) for slot in range(count)] == log.offset_entries(segment.base_offset)
     keys = [object() for _ in range(5)]
     for key in keys:
@@ -268,7 +260,9 @@ def test_a_segment_without_an_open_file_is_left_to_a_thread(log: CaseLog) -> Non
     segment = log.snapshot.segments[0]
     assert isinstance(segment, Segment)
     segment.close_file()
-    assert segment.read_cached(Offset(0), segment.size_bytes, 1000, min_one=True) is None
+    assert (
+        segment.batch_search.find_cached(Offset(0), segment.size_bytes, 1000, min_one=True, content_bytes_max=0) is None
+    )
 
 
 def test_a_transaction_that_was_aborted_in_a_later_segment_is_listed(log: CaseLog) -> None:

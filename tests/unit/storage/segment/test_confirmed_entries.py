@@ -15,6 +15,7 @@ from log_model.offsets import Offset
 from log_model.reads import FileSlice
 from storage.log.log_snapshot import LogSnapshot
 from storage.segment import batch_search
+from storage.segment.index_copies import IndexCopy
 from tests.cases.logs import CaseLog, sized_batch
 from tests.unit.storage.segment.test_batch_search import general, make_copies
 
@@ -34,7 +35,7 @@ def kernel_can_tell(path: Path) -> bool:
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[CaseLog]:
     """Every batch but the first of each segment has an entry."""
-    if batch_search.search is None:
+    if batch_search.compiled is None:
         pytest.skip("the service was installed without a compiler")
     case = CaseLog(tmp_path, {"segment.bytes": 400_000, "index.interval.bytes": 0})
     source = random.Random(1)
@@ -101,7 +102,7 @@ def test_what_was_not_confirmed_is_looked_up(log: CaseLog) -> None:
     make_copies(snapshot)
     asked = questions(snapshot)
     for segment in snapshot.segments:
-        segment._quick_way._places.clear()
+        segment.batch_search.places.clear()
     spoil(log, snapshot)
     assert sum(read(snapshot, *each) is not None for each in asked) < len(asked) // 10
 
@@ -125,11 +126,11 @@ def test_what_was_confirmed_goes_with_what_is_cut_off(log: CaseLog) -> None:
 
 def test_what_was_confirmed_stays_when_the_copy_grows() -> None:
     entry = bytes(8)
-    before = batch_search._IndexCopy(Offset(0), entry * 9)
+    before = IndexCopy(Offset(0), entry * 9)
     before.confirmed[1] = 1
-    after = batch_search._IndexCopy(Offset(0), entry * 16, before)
+    after = IndexCopy(Offset(0), entry * 16, before)
     assert after.confirmed == bytes((0, 1, 0, 0))
-    assert batch_search._IndexCopy(Offset(0), b"").confirmed == b""
+    assert IndexCopy(Offset(0), b"").confirmed == b""
 
 
 def test_what_is_not_in_memory_any_more_is_not_said_to_be(log: CaseLog) -> None:
