@@ -38,13 +38,19 @@ def imports_of(tree: SourceTree) -> list[Import]:
     around an imported module do not count, although Python runs their ``__init__``.
     """
     found = []
+    for each in named_imports(tree):
+        imported = closest(each.imported, tree.modules)
+        if imported is not None and imported != each.importer:
+            found.append(Import(each.importer, imported, each.kind))
+    return found
+
+
+def named_imports(tree: SourceTree) -> Iterator[Import]:
+    """Yield each imported name as it is written, also of modules outside of the tree: ``app.x.Name``, ``os``."""
     for source in tree.sources:
         for node, kind in _import_nodes(source):
             for name in imported_names(source, node):
-                imported = closest(name, tree.modules)
-                if imported is not None and imported != source.module:
-                    found.append(Import(source.module, imported, kind))
-    return found
+                yield Import(source.module, name, kind)
 
 
 def closest(name: str, modules: set[str]) -> str | None:
