@@ -19,7 +19,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.http.transfer import file_transfer, transfer_turns
+from app.http.transfer import file_transfer, page_cache, transfer_turns
 from app.http.transfer.zero_copy import EXTENSION, PIECE_BYTES, SliceResponse
 from log_model.offsets import Position
 from log_model.reads import FileSlice
@@ -332,7 +332,7 @@ def test_a_crowd_of_large_answers_arrives_whole(tmp_path: Path, monkeypatch: pyt
 def test_what_is_cold_behind_what_is_warm_is_sent_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop looked at the same cold place again and again: a little of what it had found warm was left before it."""
     warm_bytes, size = 3 * MIB, 7 * MIB
-    monkeypatch.setattr(file_transfer, "_is_cached", lambda _, offset, length: offset + length <= warm_bytes)
+    monkeypatch.setattr(page_cache, "seems_cached", lambda _, offset, length: offset + length <= warm_bytes)
     content = random.Random(5).randbytes(size)
     path = tmp_path / "half-warm"
     path.write_bytes(content)
@@ -348,7 +348,7 @@ def test_half_a_gib_is_sent_without_holding_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cached: bool
 ) -> None:
     """Cached data leaves on the loop, cold data from a thread; neither passes through memory of ours."""
-    monkeypatch.setattr(file_transfer, "_is_cached", lambda *_: is_cached)
+    monkeypatch.setattr(page_cache, "seems_cached", lambda *_: is_cached)
     size = 512 * MIB
     path = tmp_path / "sparse"
     with path.open("wb") as file:

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.http.transfer import file_transfer, transfer_turns
+from app.http.transfer import page_cache, transfer_turns
 from app.http.transfer.wire import Wire
 from storage.disk.file_system import LocalFile
 from storage.segment import batch_search
@@ -215,7 +215,7 @@ def test_a_connection_holds_no_log_that_was_deleted(server: ThreadedServer, poli
 def test_cold_bytes_of_a_transfer_are_sent_from_a_thread(
     server: ThreadedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_transfer, "_is_cached", lambda *_: False)
+    monkeypatch.setattr(page_cache, "seems_cached", lambda *_: False)
     with connect(server) as connection:
         for _ in range(2):
             answer = ask(connection, "offset=4&max_bytes=100000000")

@@ -14,8 +14,9 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.protocols.utils import get_client_addr
 
 from app.http.connection.hot import HotAnswer, HotCall, HotTier, HotWait, RequestHead, headers_of
-from app.http.transfer.file_transfer import FileEndedError, FileTransfer, StalledError
+from app.http.transfer.file_transfer import FileTransfer, StalledError
 from app.http.transfer.transfer_turns import TransferTurns
+from app.http.transfer.unsent_parts import FileEndedError
 from app.http.transfer.wire import Wire
 from app.problems import kinds, request_context
 from app.problems.engine import internal_error

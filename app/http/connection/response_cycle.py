@@ -11,9 +11,10 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.event_loop.turns import Turns
 from app.http.connection.parking import Parked, forget_routing
-from app.http.transfer.file_transfer import FileEndedError, FileTransfer, StalledError
+from app.http.transfer.file_transfer import FileTransfer, StalledError
 from app.http.transfer.send_queue import has_left, taken_mark
 from app.http.transfer.transfer_turns import TransferTurns
+from app.http.transfer.unsent_parts import FileEndedError
 from app.http.transfer.wire import Wire
 from app.http.transfer.zero_copy import EXTENSION
 from app.problems import kinds

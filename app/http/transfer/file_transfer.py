@@ -14,16 +14,13 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from app.http.transfer import page_cache
 from app.http.transfer.send_queue import queued_bytes
 from app.http.transfer.transfer_turns import PIECE_BYTES, TransferTurns
+from app.http.transfer.unsent_parts import AnyPart, UnsentParts
 from app.http.transfer.wire import Wire
 from log_model.reads import FileSlice
-from storage.segment import batch_search
 
-_PROBE_BYTES = 1024 * 1024
-"""From one place to the next that is looked for in memory; and what a thread sends at a time if one is not there."""
-_SLACK_BYTES = 64 * 1024
-"""By so much a piece may be larger when it is the last."""
 CORKED_BYTES_MIN = 224 * 1024
 """Measured: with less the two calls cost what they spare."""
 UNSENT_TIMES_MAX = 16
@@ -39,15 +36,14 @@ class SourceFile(Protocol):
     def fileno(self) -> int: ...
 
 
-class FileEndedError(Exception):
-    """The file is shorter than the answer's head has promised."""
-
-
 class StalledError(Exception):
     """The peer took no byte for too long."""
 
 
 Ended = Callable[[Exception | None], None]
+
+
+_NOTHING = UnsentParts(())
 
 
 class FileTransfer:
@@ -58,20 +54,9 @@ class FileTransfer:
     """
 
     __slots__ = (
-        *("_checked_to", "_connection_wire", "_ended", "_is_cold", "_is_corked", "_is_full", "_is_over"),
-        *(
-            "_is_held_by_thread",
-            "_is_queued",
-            "_is_unfinished",
-            "_left",
-            "_loop",
-            "_parts",
-            "_position",
-            "_queued_bytes",
-            "_sent_bytes",
-        ),
-        *("_sent_bytes_before", "_source", "_stall_seconds", "_timer", "_transport", "_turns", "_uncorks"),
-        *("_unsent_bytes_max", "_wire", "__weakref__"),
+        *("_connection_wire", "_ended", "_is_corked", "_is_held_by_thread", "_is_over", "_is_queued"),
+        *("_is_unfinished", "_loop", "_queued_bytes", "_sent_bytes_before", "_stall_seconds", "_timer"),
+        *("_transport", "_turns", "_uncorks", "_unsent", "_unsent_bytes_max", "_wire", "__weakref__"),
     )
 
     def __init__(
@@ -92,9 +77,7 @@ class FileTransfer:
         self._wire: Wire | None = None
         self._unsent_bytes_max = unsent_bytes_max
         self._stall_seconds = stall_timeout_ms / 1000
-        # What is to be sent, the next last; of a stretch of a file, from where and how much.
-        self._parts: list[bytes | bytearray | memoryview | FileSlice] = []
-        self._position = self._left = self._checked_to = 0
+        self._unsent = _NOTHING
         self._ended: Ended | None = None
         self._is_over = False
         self._is_corked = False
@@ -102,18 +85,11 @@ class FileTransfer:
         self._uncorks = False
         self._is_queued = False
         self._is_unfinished = False
-        # Whether the socket took less than it was given, or the disk would have been waited for.
-        self._is_full = False
-        self._is_cold = False
         self._is_held_by_thread = False
-        # Our own, once the first piece is sent.
-        self._source = -1
         self._timer: asyncio.TimerHandle | None = None
-        self._sent_bytes = self._sent_bytes_before = self._queued_bytes = 0
+        self._sent_bytes_before = self._queued_bytes = 0
 
-    def start(
-        self, parts: Sequence[bytes | bytearray | memoryview | FileSlice], ended: Ended, sent_bytes: int = 0
-    ) -> bool:
+    def start(self, parts: Sequence[AnyPart], ended: Ended, sent_bytes: int = 0) -> bool:
         """Send ``parts`` one behind the other. True when the kernel has all of them; ``ended`` is not called then.
 
         Of the first two ``sent_bytes`` are out already, see ``send_at_once``, and the socket took no more.
@@ -127,20 +103,19 @@ class FileTransfer:
         A file may be closed by its owner once its first byte is sent: the transfer has a descriptor of its own.
         """
         self._ended = ended
-        self._parts = [part for part in reversed(parts) if _size_of(part)]
-        self._begin_part()
+        unsent = self._unsent = UnsentParts(parts)
         if sent_bytes:
-            self._skip(sent_bytes)
+            unsent.skip(sent_bytes)
         if self._transport.is_closing():
             self._loop.call_soon(self._finish, ConnectionAbortedError())
             return False
-        size_bytes = sum(map(_size_of, self._parts))
+        size_bytes = unsent.size_bytes()
         allow_unsent(self._connection_wire, self._turns, self._unsent_bytes_max, size_bytes)
         if size_bytes >= CORKED_BYTES_MIN and not self._is_corked:
             self.hold_small_writes()
             self._uncorks = True
         try:
-            if self._send_what_fits(self._turns.first_piece_bytes(size_bytes)):
+            if unsent.send(self._connection_wire, self._turns.first_piece_bytes(size_bytes)):
                 self._is_over = True
                 if self._uncorks:
                     self.close()
@@ -207,107 +182,20 @@ class FileTransfer:
         if not self._transport.is_closing():
             self._connection_wire.set_option(level, option, value)
 
-    # Sending
-
-    def _begin_part(self) -> None:
-        self._checked_to = -1
-        if self._parts and isinstance(part := self._parts[-1], FileSlice):
-            self._position, self._left = part.position, part.size_bytes
-            if part.is_cached:
-                self._checked_to = part.position + part.size_bytes
-
-    def _skip(self, sent_bytes: int) -> None:
-        self._sent_bytes = sent_bytes
-        part = self._parts[-1]
-        if sent_bytes < _size_of(part):
-            assert not isinstance(part, FileSlice)
-            self._parts[-1] = memoryview(part)[sent_bytes:]
-            return
-        sent_bytes -= _size_of(part)
-        self._end_part()
-        self._position += sent_bytes
-        self._left -= sent_bytes
-
-    def _end_part(self) -> None:
-        del self._parts[-1]
-        if self._source >= 0:
-            os.close(self._source)
-            self._source = -1
-        self._begin_part()
-
-    def _send_what_fits(self, budget: int) -> bool:
-        """Send until all is out, the socket is full, ``budget`` is used or the disk would be waited for; if all is."""
-        parts = self._parts
-        wire = self._wire or self._connection_wire
-        self._is_full = self._is_cold = False
-        while parts:
-            part = parts[-1]
-            if budget <= 0 and isinstance(part, FileSlice):
-                break
-            try:
-                if isinstance(part, FileSlice):
-                    sent, wanted = self._send_file(wire, part, budget)
-                else:
-                    sent, wanted = self._send_bytes(wire, part)
-            except BlockingIOError:
-                self._is_full = True
-                return False
-            self._sent_bytes += sent
-            budget -= sent
-            if sent < wanted:
-                self._is_full = not self._is_cold
-                return False
-            if budget <= 0:
-                break
-        return not parts
-
-    def _send_bytes(self, wire: Wire, part: bytes | bytearray | memoryview) -> tuple[int, int]:
-        sent = wire.send(part, is_more_to_come=len(self._parts) > 1)
-        if sent < len(part):
-            self._parts[-1] = memoryview(part)[sent:]
-        else:
-            self._end_part()
-        return sent, len(part)
-
-    def _send_file(self, wire: Wire, part: FileSlice, budget: int) -> tuple[int, int]:
-        """How much of the file was sent, and how much was tried."""
-        source = self._source if self._source >= 0 else _descriptor_of(part)
-        # What little is left is not worth another turn: that costs more than to send it.
-        piece = self._left if self._left <= budget + _SLACK_BYTES else budget
-        if self._position + piece > self._checked_to and not self._looks_cached(source):
-            self._is_cold = True
-            return 0, piece
-        sent = os.sendfile(wire.descriptor, source, self._position, piece)
-        self._note_sent(sent)
-        return sent, piece
-
-    def _note_sent(self, sent: int) -> None:
-        if sent == 0:
-            raise FileEndedError
-        self._position += sent
-        self._left -= sent
-        if not self._left:
-            self._end_part()
-
     # Turns, and waiting
 
     def _hold(self) -> None:
         """The first piece is out: from now on others are asked first, and the file may be closed by its owner."""
         self._is_unfinished = True
         self._turns.unfinished_count += 1
-        self._own_source()
-
-    def _own_source(self) -> None:
-        part = self._parts[-1]
-        if isinstance(part, FileSlice) and self._source < 0:
-            self._source = os.dup(_descriptor_of(part))
+        self._unsent.keep_file()
 
     def _wait(self) -> None:
         """Go on when it is our turn, when the socket takes more, or in a thread."""
-        if self._is_full:
+        if self._unsent.is_full:
             self._watch()
-        elif self._is_cold:
-            self._send_from_thread(min(self._left, _PROBE_BYTES))
+        elif self._unsent.is_cold:
+            self._send_from_thread()
         else:
             self._queue()
 
@@ -319,16 +207,17 @@ class FileTransfer:
     def take_turn(self) -> int:
         """Send a piece; how many bytes were sent."""
         self._is_queued = False
-        before = self._sent_bytes
+        unsent = self._unsent
+        before = unsent.sent_bytes
         try:
-            self._own_source()
-            if self._send_what_fits(PIECE_BYTES):
+            unsent.keep_file()
+            if unsent.send(self._wire or self._connection_wire, PIECE_BYTES):
                 self._finish(None)
             else:
                 self._wait()
         except Exception as error:  # noqa: BLE001 - whoever waits for the end is told
             self._finish(error)
-        return self._sent_bytes - before
+        return unsent.sent_bytes - before
 
     def _own_wire(self) -> Wire:
         wire = self._wire
@@ -344,40 +233,32 @@ class FileTransfer:
             self._queued_bytes = queued_bytes(wire.descriptor)
             self._timer = self._loop.call_later(self._stall_seconds, self._look_for_stall, wire)
 
-    def _looks_cached(self, source: int) -> bool:
-        """Whether a piece from here on, as large as one may be, seems to be in memory."""
-        length = min(self._left, PIECE_BYTES + _SLACK_BYTES)
-        if not _is_cached(source, self._position, length):
-            return False
-        self._checked_to = self._position + length
-        return True
-
-    def _send_from_thread(self, length: int) -> None:
+    def _send_from_thread(self) -> None:
         wire = self._own_wire()
-        self._own_source()
+        self._unsent.keep_file()
         if self._timer is not None:
             self._loop.remove_writer(wire.descriptor)
             self._timer.cancel()
             self._timer = None
         self._is_held_by_thread = True
-        sending = self._loop.run_in_executor(None, os.sendfile, wire.descriptor, self._source, self._position, length)
+        sending = self._loop.run_in_executor(None, os.sendfile, wire.descriptor, *self._unsent.cold_piece())
         sending.add_done_callback(self._sent_from_thread)
 
     def _sent_from_thread(self, sending: asyncio.Future[int]) -> None:
         self._is_held_by_thread = False
+        unsent = self._unsent
         error = None if sending.cancelled() else sending.exception()
         if self._is_over:
             # Aborted meanwhile: the thread used the descriptors until now.
             self._close_descriptors()
             return
         try:
-            self._is_full, self._is_cold = isinstance(error, BlockingIOError), False
+            unsent.is_full, unsent.is_cold = isinstance(error, BlockingIOError), False
             if error is None:
-                self._sent_bytes += sending.result()
-                self._note_sent(sending.result())
-            elif not self._is_full:
+                unsent.end_cold_piece(sending.result())
+            elif not unsent.is_full:
                 raise error
-            if self._parts:
+            if unsent:
                 self._wait()
                 return
         except Exception as failure:  # noqa: BLE001 - whoever waits for the end is told
@@ -388,11 +269,12 @@ class FileTransfer:
     def _look_for_stall(self, wire: Wire) -> None:
         """Whether the peer took anything since the last look, however little: a socket is writable much later."""
         before, self._queued_bytes = self._queued_bytes, queued_bytes(wire.descriptor)
-        is_moving = self._sent_bytes > self._sent_bytes_before or self._queued_bytes < before
+        sent_bytes = self._unsent.sent_bytes
+        is_moving = sent_bytes > self._sent_bytes_before or self._queued_bytes < before
         if not is_moving:
             self._finish(StalledError())
             return
-        self._sent_bytes_before = self._sent_bytes
+        self._sent_bytes_before = sent_bytes
         self._timer = self._loop.call_later(self._stall_seconds, self._look_for_stall, wire)
 
     def _finish(self, error: Exception | None) -> None:
@@ -410,7 +292,7 @@ class FileTransfer:
             self._timer = None
         if not self._is_held_by_thread:
             self._close_descriptors()
-        self._parts.clear()
+        self._unsent.clear()
         ended, self._ended = self._ended, None
         assert ended is not None
         ended(error)
@@ -422,9 +304,7 @@ class FileTransfer:
             self._loop.remove_writer(wire.descriptor)
             wire.release()
             os.close(wire.descriptor)
-        if self._source >= 0:
-            os.close(self._source)
-            self._source = -1
+        self._unsent.close_file()
 
 
 def send_at_once(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, head: bytes, part: FileSlice) -> int:
@@ -439,7 +319,7 @@ def send_at_once(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, head: 
     sent, is_corked = 0, size_bytes >= CORKED_BYTES_MIN
     try:
         source = part.file.fileno()
-        if not part.is_cached and not _is_cached(source, part.position, size_bytes):
+        if not part.is_cached and not page_cache.seems_cached(source, part.position, size_bytes):
             return 0
         allow_unsent(wire, turns, unsent_bytes_max, size_bytes)
         if is_corked:
@@ -460,31 +340,3 @@ def allow_unsent(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, size_b
     if unsent_bytes_max and size_bytes > unsent_bytes_max:
         times = max(1, min(UNSENT_TIMES_MAX, UNSENT_TIMES_TOTAL // (turns.unfinished_count + 1)))
         wire.allow_unsent(times * unsent_bytes_max)
-
-
-def _size_of(part: bytes | bytearray | memoryview | FileSlice) -> int:
-    return part.size_bytes if isinstance(part, FileSlice) else len(part)
-
-
-def _descriptor_of(part: FileSlice) -> int:
-    try:
-        return part.file.fileno()
-    except ValueError:
-        # Closed before its turn came.
-        raise FileEndedError from None
-
-
-def _is_cached(source: int, offset: int, length: int) -> bool:
-    """Whether a stretch is in the page cache at both ends and at places between; also yes where nobody can tell."""
-    if batch_search.compiled is not None:
-        return batch_search.compiled.seems_cached(source, offset, length, _PROBE_BYTES)
-    byte = bytearray(1)
-    try:
-        for place in range(offset, offset + length - 1, _PROBE_BYTES):
-            os.preadv(source, [byte], place, os.RWF_NOWAIT)
-        os.preadv(source, [byte], offset + length - 1, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True

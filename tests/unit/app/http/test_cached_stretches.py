@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.http.transfer import file_transfer
+from app.http.transfer import page_cache
 
 pytestmark = pytest.mark.usefixtures("twin")
 
@@ -36,14 +36,14 @@ def looks_cold(source: int, place: int, length: int, kept: Sequence[int] = ()) -
         os.posix_fadvise(source, 0, 0, os.POSIX_FADV_DONTNEED)
         for position in kept:
             os.pread(source, 1, position)
-        if not file_transfer._is_cached(source, place, length):
+        if not page_cache.seems_cached(source, place, length):
             return True
     return False
 
 
 def test_what_was_read_is_in_memory(source: int) -> None:
     os.pread(source, 4 * MIB, 0)
-    assert all(file_transfer._is_cached(source, place, length) for place in PLACES for length in LENGTHS)
+    assert all(page_cache.seems_cached(source, place, length) for place in PLACES for length in LENGTHS)
 
 
 def test_what_was_dropped_is_not(source: int) -> None:
@@ -69,10 +69,10 @@ def test_what_was_dropped_is_not(source: int) -> None:
 def test_where_nobody_can_tell_it_is(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     try:
-        assert file_transfer._is_cached(reading, 0, MIB)
+        assert page_cache.seems_cached(reading, 0, MIB)
     finally:
         os.close(reading)
         os.close(writing)
     (tmp_path / "empty").touch()
     with (tmp_path / "empty").open("rb") as file:
-        assert file_transfer._is_cached(file.fileno(), 0, 3 * MIB)
+        assert page_cache.seems_cached(file.fileno(), 0, 3 * MIB)
