@@ -143,7 +143,7 @@ def test_a_failure_in_a_callback_of_the_parser_is_ours_and_not_the_clients(
     def fail(*_: object) -> None:
         raise RuntimeError("planted in a callback")
 
-    monkeypatch.setattr("app.http.connection.protocol.check_names", fail)
+    monkeypatch.setattr("app.http.connection.request_reader.check_names", fail)
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         body = json.dumps(RECORDS)
         head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nRange: x\r\n"
