@@ -84,11 +84,12 @@ def create_app(
     on_ready: Callable[[], None] | None = None,
     on_failure: Callable[[Exception], None] | None = None,
 ) -> FastAPI:
-    """The service as an ASGI application.
+    """Return the service as an ASGI application.
 
-    Its lifespan opens the data directory in a thread: until that is done, health routes answer and all others are
-    503; then ``on_ready`` is called, or ``on_failure`` when it cannot be opened. ``app.state.begin_shutdown`` answers
-    long polls and refuses what comes after; call it when the stop begins. The lifespan's end closes the logs cleanly.
+    Its lifespan opens the data directory in a thread. Until the directory is open, health routes answer, and all other
+    routes answer 503. Then ``on_ready`` is called, or ``on_failure`` if the directory cannot be opened. Call
+    ``app.state.begin_shutdown`` when the stop begins: it answers long polls and refuses later requests. The end of the
+    lifespan closes the logs cleanly.
     """
     service = Service(settings, clock=clock, on_ready=on_ready, on_failure=on_failure)
 
@@ -137,7 +138,7 @@ def create_app(
     app.add_middleware(RequestMetrics, metrics=service.metrics)
     app.add_middleware(RequestContext)
 
-    # Made when they are asked for: most services never are.
+    # Made on demand, because most services never need them.
     whole = cache(lambda: make_document(app, ROUTERS))
     app.state.whole_document = whole
     app.openapi = cache(lambda: published(whole()))  # type: ignore[method-assign]
@@ -145,7 +146,7 @@ def create_app(
 
 
 def build_routes(app: FastAPI) -> None:
-    """Have FastAPI build all its routes now: the first request with an unknown path would do it, for 60 to 150 ms."""
+    """Build all routes of FastAPI now. Otherwise the first request with an unknown path does, in 60 to 150 ms."""
     scope = {"type": "http", "method": "GET", "path": "/\x00", "root_path": "", "headers": []}
     for route in app.routes:
         route.matches(scope)
@@ -158,6 +159,6 @@ def current_document() -> str:
 
 @cache
 def whole_document() -> dict[str, Any]:
-    """Return the document that the published one is made of, with every error of every route. Do not change it."""
+    """Return the document from which the published one is made, with every error of every route. Do not change it."""
     document: dict[str, Any] = json.loads(render(create_app(Settings()).state.whole_document()))
     return document

@@ -1,1 +1,4 @@
-"""Work on the event loop and beside it: threads for blocking calls, long lists a piece at a time, bursts spread out."""
+"""Work on the event loop and beside it.
+
+Blocking calls run in threads, long lists are handled a piece at a time, and bursts are spread over several iterations.
+"""

@@ -1,4 +1,4 @@
-"""Long lists on the event loop: a piece at a time, with turns of the loop for everybody else between."""
+"""Long lists on the event loop, handled a piece at a time, so that other tasks run between two pieces."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from itertools import islice
 from typing import Any, TypeVar
 
 PIECE_COUNT = 256
-"""What is done with each thing may take ten microseconds, as a look into access rules does."""
+"""Items of one piece. An item may take ten microseconds, as a look into access rules does."""
 
 BEGUN_COUNT = 32
-"""What is begun for each thing may take a hundred microseconds, as an append does."""
+"""Awaitables that begin in one iteration of the loop. Each may take a hundred microseconds, as an append does."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 async def pieces(items: Iterable[Item], count: int = PIECE_COUNT) -> AsyncGenerator[list[Item], None]:
-    """Yield all of ``items`` in lists of at most ``count``. Other tasks run between two lists and may change things, so
-    ``items`` must bear that.
+    """Yield all of ``items`` in lists of at most ``count``.
+
+    Other tasks run between two lists. The iterator of ``items`` must tolerate the changes that they make.
     """
     rest = iter(items)
     while piece := list(islice(rest, count)):
@@ -30,9 +31,10 @@ async def pieces(items: Iterable[Item], count: int = PIECE_COUNT) -> AsyncGenera
 async def smallest(
     items: Iterable[Item], limit: int, key: Callable[[Item], Any], is_wanted: Callable[[Item], bool]
 ) -> list[Item]:
-    """The ``limit`` smallest of ``items`` that are wanted, one at least, sorted; as ``pieces``. Keys are unique.
+    """Return the ``limit`` smallest wanted items, sorted. Other tasks run in between, see ``pieces``.
 
-    Not asked of what comes behind ``limit`` others anyway is whether it is wanted.
+    ``limit`` is at least 1, and the keys are unique. ``is_wanted`` is called only for items that may be among the
+    smallest.
     """
     found: list[Item] = []
     async for piece in pieces(items):
@@ -44,9 +46,9 @@ async def smallest(
 
 
 async def all_in_turns(work: Iterable[Awaitable[Result]], count: int = BEGUN_COUNT) -> list[Result]:
-    """What all of these give, in order; ``count`` of them begin in one turn of the loop, as one may take a millisecond.
+    """Return all results in order. At most ``count`` awaitables begin in one iteration of the loop.
 
-    Raises what the first of them raises that fails; the others go on. Only when the caller is cancelled all are.
+    The first failure is raised, and the other awaitables go on. They are cancelled if the caller is cancelled.
     """
     begun: list[asyncio.Future[Result]] = []
     try:

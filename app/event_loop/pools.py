@@ -1,4 +1,4 @@
-"""Threads for what may block, apart from each other: a slow fsync holds up neither reads nor other writes."""
+"""Threads for blocking calls, in separate pools: a slow fsync holds up neither reads nor other writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INLINE_BYTES_MAX = 64 * 1024
 
 
 class Pools:
-    """Threads that write, that fsync, that read and decode, and for work on whole topics."""
+    """The pools of one service: one for writes, one for fsync, one to read and decode, one for work on whole topics."""
 
     def __init__(self, settings: Settings) -> None:
         self.write = ThreadPoolExecutor(settings.write_threads, "rollway-write")
@@ -31,5 +31,5 @@ class Pools:
 
 
 async def call_in(pool: Executor, call: Callable[[], Result]) -> Result:
-    """Run ``call`` in a thread of ``pool``."""
+    """Run ``call`` in a thread of ``pool`` and return its result."""
     return await asyncio.get_running_loop().run_in_executor(pool, call)

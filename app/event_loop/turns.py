@@ -1,4 +1,4 @@
-"""What a crowd brings on takes turns on the loop, with everybody else between."""
+"""Bursts of small tasks, spread over several iterations of the event loop, so that other work runs in between."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 
 class Turns:
-    """Work that may come hundreds at a time, in order: so many of it are done in one turn of the loop.
+    """A queue of work that may come hundreds at a time. One iteration of the loop does at most ``per_turn`` of it.
 
-    Connections that came together are late together, and requests that came together begin together: each is a
-    millisecond or less, and all of them would be a stall for an honest client.
+    Connections that came together are late together, and requests that came together begin together. Each takes a
+    millisecond or less. All of them in one iteration would stall other clients.
 
     Thread: the event loop's.
     """
@@ -26,7 +26,7 @@ class Turns:
         return len(self._waiting)
 
     def take(self, loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> None:
-        """Do ``work``: now, if few others were done in this turn and none waits; else in a turn that comes soon."""
+        """Do ``work`` now if this iteration has room and no other work waits, else in one of the next iterations."""
         if not self._is_scheduled:
             self._is_scheduled = True
             loop.call_soon(self._begin_turn, loop)
@@ -37,7 +37,7 @@ class Turns:
             work()
 
     async def enter(self) -> None:
-        """Return when it is the caller's turn: at once, if few others had theirs in this turn and none waits."""
+        """Return when it is the caller's turn: at once if this iteration has room and no other work waits."""
         loop = asyncio.get_running_loop()
         entered: asyncio.Future[None] = loop.create_future()
         self.take(loop, lambda: None if entered.done() else entered.set_result(None))

@@ -18,31 +18,31 @@ from app.settings import Settings
 from rollway.records.compiled import load
 
 compiled = load("app.fast_path.connection_c")
-"""The way of plain requests in C, or ``None``; see ``connection_c.pyx``."""
+"""The compiled path of plain requests, or ``None``; see ``connection_c.pyx``."""
 
 logger = logging.getLogger(__name__)
 
 LATE_CLIENTS_PER_TURN = 16
-"""So many are looked at in one turn of the loop: about a millisecond of answers and closing."""
+"""Late clients that one iteration of the loop answers and closes: about a millisecond of work."""
 
 STARTS_PER_TURN = 1
-"""So many requests begin their way through the application, or large bodies to come in, in one turn of the loop.
+"""Requests that enter the application, or large bodies that begin to come in, in one iteration of the loop.
 
-Each takes about a millisecond. All at once would cost 32 such clients together about 9 % less CPU.
+Each takes about a millisecond. Starting all of them at once would save about 9 % of CPU with 32 such clients.
 """
 
 BODIES_PER_TURN = 1
-"""This many requests whose application waited for bytes of a body go on in one turn of the loop.
+"""Requests that waited for bytes of a body and go on in one iteration of the loop.
 
-What they do next may take ten milliseconds: undo a coding, parse 64 KiB, ask for 1,000 partitions.
+Their next step may take ten milliseconds: they undo a coding, parse 64 KiB, or ask for 1,000 partitions.
 """
 
 
 def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[asyncio.Protocol]:
-    """The class of the connections of one server, with its limits, its count of peers, and its hot tier if it has one.
+    """Return the class of one server's connections, bound to its limits, its count of peers, and its hot tier if any.
 
-    If this uvicorn lacks what the class builds on, uvicorn's own protocol is used, with a warning: the service works,
-    without these limits and with files copied.
+    If this uvicorn lacks an internal that the class builds on, the result is uvicorn's own protocol, with a warning
+    in the log. The service works then, but connections have no limits, and files are copied through memory.
     """
     missing = missing_internals()
     if missing:

@@ -1,7 +1,7 @@
-"""Full garbage collections stop every thread for as long as they take, so each looks only at what is new.
+"""Short full garbage collections: each looks only at new objects.
 
-A full collection takes 0.5 to 1 microsecond for each object: 100 ms for a service without a single partition, and as
-much again for every 1,500 partitions.
+A full collection stops every thread and takes 0.5 to 1 microsecond for each object. That is 100 ms for a service
+without a single partition, and as much again for every 1,500 partitions.
 """
 
 from __future__ import annotations
@@ -12,28 +12,29 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 PARTITIONS_MIN = 64
-"""New partitions that are worth being left out of later collections."""
+"""The least number of new partitions that are left out of later collections together."""
 PARTITION_OBJECTS = 100
-"""What a partition, its writer included, adds to the objects that a collection looks at, about."""
+"""Objects that a partition and its writer add to those that a collection looks at, roughly."""
 OTHER_OBJECTS_MAX = 20_000
 """Other objects that may be left out together with new partitions."""
 PARTITIONS_MAX = 20_000
-"""Partitions that are left out before everything is looked at once again."""
+"""Partitions that are left out before a collection looks at everything again."""
 
 
 @contextlib.contextmanager
 def short_collections(created_count: Callable[[], int]) -> Iterator[None]:
     """Keep full collections of this process short until the block ends.
 
-    What there is now is left out of them: modules, the application, the logs that were opened. So are partitions that
-    are made later, from the first full collection on that has looked at them. ``created_count`` tells how many were
-    made since the start.
+    The objects of now are left out of them: modules, the application, the logs that were opened. Partitions that are
+    made later are left out after the first full collection that has looked at them. ``created_count`` returns the
+    number of partitions made since the start.
 
-    What is left out is freed with its last reference as ever, but cycles of it are not. Others that are alive at that
-    moment are left out too, such as requests under way, and may die in cycles: so this is done only where partitions
-    are most of what survived, and after ``PARTITIONS_MAX`` partitions all is looked at once, which takes long.
+    Objects that are left out are freed with their last reference as ever, but cycles of them are not. Other objects
+    that are alive at that moment, such as requests in progress, are also left out and may die in cycles. So objects
+    are left out only if most of the survivors belong to partitions. After ``PARTITIONS_MAX`` partitions a collection
+    looks at all objects once, which takes long.
 
-    Thread: ``created_count`` is called by any, within a collection.
+    Thread: any thread calls ``created_count``, within a collection.
     """
     collections = _Collections(created_count)
     gc.collect()
@@ -52,7 +53,7 @@ class _Collections:
         self._sees_all = False
 
     def note(self, phase: str, info: dict[str, Any]) -> None:
-        """Called by the collector before and after a collection."""
+        """Note a collection: the collector calls this before and after it."""
         if info["generation"] != _OLDEST:
             return
         if phase == "start":

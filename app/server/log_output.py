@@ -1,6 +1,6 @@
-"""Where log messages go: one line each on stderr, as text or as JSON. stdout carries the ready line alone.
+"""Log messages: one line each on stderr, as text or as JSON. stdout carries the ready line alone.
 
-Lines that a request causes name its number and who asked. Values of records and secrets are never logged.
+Lines that a request causes name the request ID and the principal. Values of records and secrets are never logged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rollway.printable import escape_json, escape_unprintable
 
 LogFormat = Literal["text", "json"]
 
-# Chatty at info, and what they say there is of use only to somebody who looks for a fault.
+# Their messages at level info only help to find a fault.
 _QUIET_BELOW_WARNING = ("uvicorn.error", "asyncio")
 _ACCESS = "uvicorn.access"
 _INDENT = "    "
@@ -38,7 +38,7 @@ class _TextFormatter(logging.Formatter):
         return escape_unprintable(f"{line} [{' '.join(context)}]" if context else line)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
-        """Indented, as an error's message may have lines that look like those of a log."""
+        """Indent the traceback: the message of an error may have lines that look like lines of a log."""
         return _indented(super().formatException(ei))
 
     def formatStack(self, stack_info: str) -> str:  # noqa: N802
@@ -51,7 +51,7 @@ def _indented(text: str) -> str:
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object per line: time, level, logger, message, and what is known of the request."""
+    """One JSON object per line: time, level, logger, message, and the request ID and principal if there are any."""
 
     converter = time.gmtime  # type: ignore[assignment]
 
@@ -76,7 +76,7 @@ def _context() -> dict[str, str | None]:
 
 
 def _access_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What uvicorn's access line is made of."""
+    """Return the fields of uvicorn's access line; none if its arguments have another form."""
     if not isinstance(record.args, tuple) or len(record.args) != 5:
         return {}
     client, method, path, _, status = record.args

@@ -41,7 +41,7 @@ EXIT_FAILED = 1
 EXIT_LOCKED = 2
 
 ACCEPTS_PER_TURN = 16
-"""So many new connections are taken from one address in one turn of the loop, see ``bind``."""
+"""Connections that are accepted on one address in one iteration of the loop; see ``bind``."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -57,11 +57,12 @@ class CannotServeError(Exception):
 def serve(settings: Settings) -> int:
     """Run the service until SIGTERM, SIGHUP or SIGINT and return the exit status.
 
-    Prints ``Rollway is ready at URL (data in DIR)`` on stdout, once, when requests for records are answered; why it
-    cannot start is one sentence on stderr. The first signal answers long polls, lets requests in progress end
-    within ``shutdown_grace_ms`` and closes the logs cleanly; a second SIGINT does not wait for requests.
+    Prints ``Rollway is ready at URL (data in DIR)`` on stdout, once, when requests for records are answered. If it
+    cannot start, it prints one sentence on stderr. The first signal answers long polls, lets requests in progress end
+    within ``shutdown_grace_ms`` and closes the logs cleanly. A second SIGINT does not wait for requests.
 
-    Status 0: stopped cleanly; 1: could not start, or was made to stop; 2: another process holds the directory.
+    Status 0: the service stopped cleanly. 1: it could not start, or was forced to stop. 2: another process holds the
+    directory.
     """
     log_output.configure(settings.log_level, access_log=settings.access_log, log_format=settings.log_format)
     try:
@@ -83,7 +84,7 @@ def serve(settings: Settings) -> int:
     def announce() -> None:
         manager = app.state.service.parts.engine.manager
         stack.enter_context(short_collections(lambda: manager.created_partition_count))
-        # Whoever started the service may have closed the pipe; that is no reason to stop.
+        # The parent process may have closed the pipe. That is no reason to stop.
         with contextlib.suppress(OSError):
             print(f"Rollway is ready at {url} (data in {settings.data_dir})", flush=True)  # noqa: T201 - the ready line
 
@@ -125,7 +126,7 @@ _REMEDIES = {
 
 
 def cannot_open(settings: Settings, error: Exception) -> CannotServeError:
-    """Why the logs could not be opened, as a sentence and an exit status."""
+    """Return the reason why the logs could not be opened, as a sentence and an exit status."""
     message = str(error).rstrip(".")
     match error:
         case DirectoryLockedError():
@@ -143,10 +144,14 @@ def cannot_open(settings: Settings, error: Exception) -> CannotServeError:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, stopping in our order: long polls, connections, logs."""
+    """uvicorn's server. It stops long polls first, then connections, then logs."""
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
-        """Raises TlsError when a certificate cannot be used."""
+        """Prepare the server; nothing is accepted yet.
+
+        Raises:
+            TlsError: a certificate cannot be used.
+        """
         tls = server_context(settings)
         connections = protocol_class(settings, getattr(app.state, TIER, None))
         rule = None if issubclass(connections, EdgeProtocol) else rule_of(settings)
@@ -176,23 +181,23 @@ class Server(uvicorn.Server):
         self._begin_shutdown: Callable[[], None] = app.state.begin_shutdown
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Release the long polls: the lifespan's end comes only after their connections are done."""
+        """Release the long polls, then stop. The lifespan ends only after their connections have ended."""
         if not self.should_exit:
             self._begin_shutdown()
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's; handshakes that are under way are not waited for."""
+        """Stop as uvicorn's server does, without waiting for handshakes in progress."""
         if self._handshakes is not None:
             self._handshakes.stop()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Take the signals on the loop. uvicorn's own way raises them again at the end, and 0 is never left.
+        """Handle the signals on the loop. uvicorn would raise them again at the end, so that status 0 is impossible.
 
-        SIGHUP, of a terminal that goes away, stops as cleanly as SIGTERM; below ``nohup``, which ignores it, it does
-        nothing.
+        SIGHUP comes when a terminal is closed, and stops as cleanly as SIGTERM. Under ``nohup``, which ignores SIGHUP,
+        it does nothing.
         """
         loop = asyncio.get_running_loop()
         if threading.current_thread() is not threading.main_thread():
@@ -209,17 +214,17 @@ class Server(uvicorn.Server):
 
 
 def url_of(host: str, port: int, scheme: str = "http") -> str:
-    """The URL people can open; an address that means all of them is shown as this machine's own."""
+    """Return a URL that can be opened here. A wildcard address is shown as the loopback address."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     return f"{scheme}://[{shown}]:{port}" if ":" in shown else f"{scheme}://{shown}:{port}"
 
 
 def bind(settings: Settings) -> list[socket.socket]:
-    """Sockets on every address of the host; port 0 becomes one free port on all of them.
+    """Return listening sockets on every address of the host. Port 0 becomes one free port on all of them.
 
-    Each address has ``ACCEPTS_PER_TURN`` descriptors of one socket, as the loop accepts one connection on each in a
-    turn. With one alone, who comes behind a crowd waits for all that the crowd asks: what has been accepted is
-    answered before the next is accepted.
+    Each address has ``ACCEPTS_PER_TURN`` descriptors of one socket, because an iteration of the loop accepts one
+    connection on each descriptor. With one descriptor, a client behind a crowd would wait for all requests of the
+    crowd: an accepted connection is answered before the next one is accepted.
 
     Raises:
         CannotServeError: the host does not exist, or the port is taken.
@@ -240,7 +245,7 @@ def bind(settings: Settings) -> list[socket.socket]:
                 _set_congestion_control(listener, settings.tcp_congestion)
             _bound_unsent_bytes(listener, settings.tcp_unsent_bytes_max)
             listener.bind((address[0], port, *address[2:]))
-            # Now, not when the loop runs: two processes may be bound to one port until one of them listens.
+            # Two processes may be bound to one port until one of them listens. So listen before the loop runs.
             listener.listen(settings.backlog)
             port = listener.getsockname()[1]
         sockets += [listener.dup() for listener in sockets for _ in range(ACCEPTS_PER_TURN - 1)]
@@ -254,7 +259,11 @@ def bind(settings: Settings) -> list[socket.socket]:
 
 
 def _set_congestion_control(listener: socket.socket, name: str) -> None:
-    """Choose the congestion control of the connections to come: they inherit the listener's."""
+    """Choose the congestion control of future connections, which inherit that of their listener.
+
+    Raises:
+        CannotServeError: the kernel does not have it.
+    """
     try:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
     except OSError as error:
@@ -262,23 +271,24 @@ def _set_congestion_control(listener: socket.socket, name: str) -> None:
 
 
 def _bound_unsent_bytes(listener: socket.socket, size_bytes: int) -> None:
-    """Let the kernel take no more of an answer than it can send soon, on the connections to come: they inherit it.
+    """Bound the unsent bytes that the kernel holds for each future connection, which inherits this of its listener.
 
-    A client that reads slowly would fill megabytes of the kernel's memory otherwise, and a crowd of them all that TCP
-    may have; then everybody's packets wait. What is in flight is not counted, so fast clients lose nothing.
+    Otherwise a client that reads slowly fills megabytes of the kernel's memory, and a crowd of such clients fills all
+    that TCP may have. Then the packets of every client wait. Bytes in flight do not count, so fast clients lose
+    nothing.
     """
-    # A system without the option takes more of an answer; that is no reason not to serve.
+    # A system without the option holds more of an answer. That is no reason not to serve.
     with contextlib.suppress(OSError):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, size_bytes)
 
 
 def _cannot_bind(settings: Settings, error: OSError | UnicodeError) -> CannotServeError:
     if isinstance(error, UnicodeError):
-        # A part between dots has 1 to 63 characters, in names that are looked up.
+        # In a name that is looked up, a part between dots has 1 to 63 characters.
         return CannotServeError(f"Cannot listen on {settings.host} port {settings.port}: it cannot be a host's name.")
     if error.errno != errno.EADDRINUSE:
         return CannotServeError(f"Cannot listen on {settings.host} port {settings.port}: {error.strerror or error}.")
-    # The same command twice takes the same port and the same directory; the directory is what matters.
+    # The same command twice takes the same port and the same directory. The message names the directory.
     logs = settings.data_dir / LOGS_DIRECTORY
     is_locked = False
     with contextlib.suppress(OSError):
@@ -291,7 +301,7 @@ def _cannot_bind(settings: Settings, error: OSError | UnicodeError) -> CannotSer
 
 
 def _locked(settings: Settings) -> CannotServeError:
-    """The refusal to share a directory, which is named as it was given."""
+    """Return the refusal to share the data directory; it is named as the settings give it."""
     return CannotServeError(
         f"The data directory {settings.data_dir} is in use by another process; "
         "stop it or choose another directory and port.",
@@ -300,7 +310,10 @@ def _locked(settings: Settings) -> CannotServeError:
 
 
 def _within_descriptors(settings: Settings) -> Settings:
-    """Take all descriptors the system allows, as each file and each connection is one, and fit the settings to them."""
+    """Raise the limit of descriptors as far as the system allows, and return settings that fit into it.
+
+    Each open file and each connection takes a descriptor.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
