@@ -1,12 +1,12 @@
-"""Which names the service answers to, and which web pages may change something.
+"""The names that the service answers to, and the web pages that may change something.
 
-A browser keeps pages of one site from another by the name in the address. A page whose name first resolves to its own
-server and then to 127.0.0.1 is of the service's own origin for the browser (DNS rebinding): it may read answers and
-send anything. The only difference is the name itself, in ``Host`` and ``Origin``. So a service that asks nobody who
-they are answers to names that it knows.
+A browser separates the pages of different sites by the name in the address. Suppose that the name of a page first
+resolves to the server of the page and then to 127.0.0.1 (DNS rebinding). For the browser that page is then of the
+service's own origin: it may read answers and send any request. Only the name differs, in ``Host`` and ``Origin``. So a
+service without authentication answers only to names that it knows.
 
-The rule is in force on a loopback address without authentication, and wherever ``allowed_hosts`` is set. It is decided
-here alone: connections ask ``refusal`` for a whole head, and ``allows`` where only the name is to be compared.
+The rule is in force on a loopback address without authentication, and wherever ``allowed_hosts`` is set. Only this
+module decides: connections call ``refusal`` for a whole head, and ``allows`` where only the name is to be compared.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 
 
 def rule_of(settings: Settings) -> HostRule | None:
-    """The rule for a service with these settings; ``None`` where every name is answered and every page may ask.
+    """Return the rule for these settings; ``None`` if the service answers to every name and to every web page.
 
-    Example: ``host=127.0.0.1`` without authentication answers to localhost, 127.0.0.0/8 and [::1];
-    ``allowed_hosts=["db.example", ".intern.example"]`` adds db.example, intern.example and all names below that.
-    Client certificates are sent by a browser for any page, so that pages are looked at wherever they count.
+    Example: ``host=127.0.0.1`` without authentication answers to localhost, 127.0.0.0/8 and [::1].
+    ``allowed_hosts=["db.example", ".intern.example"]`` adds db.example, intern.example and all names below the latter.
+    A browser sends client certificates for any page. So pages are checked wherever client certificates count.
     """
     is_open = is_loopback(settings.host) and not settings.authentication
     if is_open or settings.allowed_hosts:
@@ -50,14 +50,16 @@ def rule_of(settings: Settings) -> HostRule | None:
 
 
 class HostRule:
-    """The names that a service answers to: those of this machine's loopback, and those that were configured.
+    """The names that a service answers to: the names of this machine's loopback, and the configured names.
 
     Thread: the event loop's.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        """``names`` are host names and addresses without a port; ``.name`` and ``*.name`` also mean all below it, and
-        ``*`` every name."""
+        """Answer to ``names``: host names and addresses without a port.
+
+        ``.name`` and ``*.name`` also include all names below it, and ``*`` includes every name.
+        """
         self._answers_to_all = False
         self._exact: set[bytes] = set()
         self._suffixes: list[bytes] = []
@@ -75,9 +77,9 @@ class HostRule:
                 self._exact.add(text.removeprefix(".").encode())
 
     def allows(self, host: bytes) -> bool:
-        """Whether the service answers to ``host``, the value of a Host header: a name or an address, and any port.
+        """Return whether the service answers to ``host``, the value of a Host header: a name or an address, any port.
 
-        Costs a look into a dictionary for a value that was asked before.
+        A value that was checked before costs one lookup in a dictionary.
         """
         known = self._known.get(host)
         if known is None:
@@ -87,10 +89,10 @@ class HostRule:
         return known
 
     def refusal(self, method: str, target: bytes, headers: RawHeaders) -> Problem | None:
-        """Why a request must not be served; ``None`` when it may be. ``headers`` have lower case names.
+        """Return the problem of a request that must not be served, else ``None``. Names in ``headers`` are lower case.
 
-        Health routes answer under any name: probes of load balancers use the address. A request of HTTP/1.0 may have
-        no Host header; no browser sends one.
+        Health routes answer under any name, because probes of load balancers use the address. A request of HTTP/1.0
+        may have no Host header. No browser sends such a request.
         """
         named = _SCHEME.match(target)
         path = target.partition(b"?")[0] if named is None else named["path"]
@@ -98,7 +100,7 @@ class HostRule:
             return None
         hosts = [value.strip() for name, value in headers if name == b"host"]
         if named is not None:
-            # The name of the target is the one that counts (RFC 9112, 3.2.2); the other must not say otherwise.
+            # The name of the target counts (RFC 9112, 3.2.2). The Host header must not contradict it.
             hosts.append(named["authority"])
         elif not target.startswith(b"/") and target != b"*":
             hosts.append(target)
@@ -108,7 +110,10 @@ class HostRule:
         return None if method in SAFE_METHODS else self._page_refusal(hosts, headers)
 
     def _page_refusal(self, hosts: Sequence[bytes], headers: RawHeaders) -> Problem | None:
-        """Why a web page may not ask this: a request without a body needs no leave of the browser's from any page."""
+        """Return the problem of a request from a web page that must not send it, else ``None``.
+
+        The browser lets any page send a request without a body, so the service must check.
+        """
         sites = {value.strip().lower() for name, value in headers if name == b"sec-fetch-site"}
         origins = [value.strip() for name, value in headers if name == b"origin"]
         if sites and sites <= _OWN_PAGES:
@@ -119,7 +124,7 @@ class HostRule:
         return None if all(self._is_trusted_page(origin, own) for origin in origins) else cross_site(origins)
 
     def _is_trusted_page(self, origin: bytes, own: Collection[bytes]) -> bool:
-        """Whether the page is one of the service's ``own``, or of a name that was configured: that of a proxy, say."""
+        """Return whether the page is one of the service's ``own``, or of a configured name, such as that of a proxy."""
         found = _SCHEME.fullmatch(origin)
         if found is None or found["path"]:
             return False
@@ -141,7 +146,7 @@ class HostRule:
 
 
 class _Place(NamedTuple):
-    """A host without its port: its name in lower case without the last dot, or its address."""
+    """A host without its port: its name in lower case without the last dot, and its address if it is one."""
 
     name: bytes
     address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
@@ -168,7 +173,7 @@ def _is_loopback_name(place: _Place) -> bool:
 
 
 def misdirected(host: bytes) -> Problem:
-    """The 421 for a name that the service does not answer to."""
+    """Return the 421 for a name that the service does not answer to."""
     shown = ascii(host[:_SHOWN_LENGTH_MAX].decode("latin-1"))
     return Problem(
         kinds.MISDIRECTED_REQUEST,
@@ -178,7 +183,7 @@ def misdirected(host: bytes) -> Problem:
 
 
 def cross_site(origins: Sequence[bytes]) -> Problem:
-    """The 403 for a request that a web page of another site has made a browser send."""
+    """Return the 403 for a request that a web page of another site has made a browser send."""
     shown = ascii(origins[0][:_SHOWN_LENGTH_MAX].decode("latin-1")) if origins else "another site"
     return Problem(
         kinds.CROSS_SITE_REQUEST,
@@ -188,7 +193,7 @@ def cross_site(origins: Sequence[bytes]) -> Problem:
 
 
 class KnownHosts:
-    """ASGI middleware that asks the rule, for connections that do not: uvicorn's own, where ours cannot be used."""
+    """ASGI middleware that applies the rule to uvicorn's own connections, which serve where ours cannot be used."""
 
     def __init__(self, app: ASGIApp, rule: HostRule) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Compressed answers: gzip or zstd for JSON, NDJSON and text, when the client takes it and the answer is worth it."""
+"""Compressed answers: gzip or zstd for large JSON, NDJSON and text, if the client accepts it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPRESSIBLE = ("application/json", "application/x-ndjson", "application/proble
 
 
 def chosen_encoding(accept_encoding: str) -> str | None:
-    """``zstd`` or ``gzip``, whichever the client prefers, zstd when it does not care; ``None`` for neither."""
+    """Return ``zstd`` or ``gzip``, as the client prefers; zstd among equals, ``None`` if it accepts neither."""
     weights: dict[str, float] = {}
     for item in accept_encoding.split(","):
         name, _, parameters = item.partition(";")
@@ -35,12 +35,15 @@ def chosen_encoding(accept_encoding: str) -> str | None:
 
 
 def encoded_etag(etag: str, encoding: str) -> str:
-    """The strong ETag of an encoded form: another form, another tag (RFC 9110, 8.8.3.3)."""
+    """Return the strong ETag of an encoded form, which differs from that of the plain form (RFC 9110, 8.8.3.3).
+
+    Example: ``"7"`` becomes ``"7;gzip"``.
+    """
     return f'{etag[:-1]};{encoding}"' if etag.endswith('"') else etag
 
 
 def plain_etag(etag: str) -> str:
-    """The ETag of the form that is not encoded."""
+    """Return the ETag of the form that is not encoded."""
     return etag.replace(";gzip", "").replace(";zstd", "")
 
 
@@ -51,7 +54,10 @@ def _compress(content: bytes, encoding: str) -> bytes:
 
 
 class AnswerCompression:
-    """ASGI middleware. Leaves alone what is sent in pieces, is encoded already, is small, or is no text."""
+    """ASGI middleware that compresses whole answers of text.
+
+    Answers in pieces, encoded answers, answers below ``WORTH_BYTES_MIN`` and answers that are no text pass unchanged.
+    """
 
     def __init__(self, app: ASGIApp, pool: Executor) -> None:
         self._app = app
@@ -66,7 +72,7 @@ class AnswerCompression:
 
 
 class _Compressing:
-    """One answer's ``send``."""
+    """The ``send`` of one answer."""
 
     def __init__(self, send: Send, encoding: str | None, pool: Executor) -> None:
         self._send = send

@@ -1,4 +1,4 @@
-"""What may be done with a path: the methods of all its routes, and HEAD wherever there is GET (RFC 9110, 9.3.2)."""
+"""The methods of a path: those of all its routes, and HEAD wherever there is GET (RFC 9110, 9.3.2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 def methods_of_path(scope: Scope) -> list[str]:
-    """Every method with which the asked path leads somewhere; none when there is no such path."""
+    """Return the methods for which the requested path has a route; none if there is no such path."""
     methods = [method for method in METHODS if _has_route(scope, method)]
     if "GET" in methods and "HEAD" not in methods:
         methods.insert(methods.index("GET") + 1, "HEAD")
@@ -20,29 +20,32 @@ def methods_of_path(scope: Scope) -> list[str]:
 
 
 def _has_route(scope: Scope, method: str) -> bool:
-    # Routers within routers answer this too, while their routes cannot be looked into.
+    # This also works for routers within routers, whose routes cannot be looked into.
     asked = {**scope, "method": method}
     return any(route.matches(dict(asked))[0] is Match.FULL for route in scope["app"].routes)
 
 
 def template_below(scope: Scope, method: str) -> str | None:
-    """The path of what lies directly below the asked path and takes ``method``, such as ``/v1/topics/{topic}``."""
+    """Return the template of a path directly below the requested path that takes ``method``, else ``None``.
+
+    Example: ``/v1/topics/{topic}`` below ``/v1/topics``.
+    """
     path = scope["path"].rstrip("/")
     if not _has_route({**scope, "path": f"{path}/{_ANY_NAME}"}, method):
         return None
-    # A collection is called by the plural of what it has.
+    # The name of a collection is the plural of its members' name.
     return f"{path}/{{{path.rpartition('/')[2].removesuffix('s')}}}"
 
 
 def sends_body(scope: Scope) -> bool:
-    """Whether the answer's body is sent; not of HEAD, also where GET answers it."""
+    """Return whether the body of the answer is sent. It is not for HEAD, also where GET answers it."""
     return scope["method"] != "HEAD" and not scope.get(_HEAD, False)
 
 
 class HeadOfGet:
-    """ASGI middleware: HEAD on a path that has GET but no HEAD of its own is GET's answer without its body.
+    """ASGI middleware: HEAD on a path that has GET but no HEAD of its own is answered as GET, without the body.
 
-    Outside of whatever changes headers, so that they are GET's.
+    It stands outside of all middleware that changes headers, so that the headers are those of GET.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -64,5 +67,5 @@ class HeadOfGet:
             await self._app(asked, receive, send_without_body)
         finally:
             if "route" in asked:
-                # For who counts requests by route, outside of this.
+                # For the metrics outside of this, which count requests by route.
                 scope["route"] = asked["route"]

@@ -1,4 +1,4 @@
-"""Media types: what the client wants to read (Accept), and what it sends (Content-Type)."""
+"""Media types: those that the client wants to read (Accept), and the one that it sends (Content-Type)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _ANY = "*/*"
 
 
 def accept(request: Request, offered: Sequence[str]) -> str:
-    """The media type of ``offered`` that the client likes best; among equals the one offered first.
+    """Return the media type of ``offered`` that the client prefers, the first among equals.
 
-    The most specific range of Accept decides for each type, q=0 refuses it, and without Accept anything will do
-    (RFC 9110, 12.5.1). Parameters other than q are not looked at. An Accept that names problem documents alone says how
-    errors are read, and anything will do, too: clients made by openapi-generator send it where answers are bytes.
+    The most specific range of Accept decides for each type, and q=0 refuses it. Without Accept, any type is accepted
+    (RFC 9110, 12.5.1). Parameters other than q are ignored. An Accept that names only problem documents describes
+    errors, and any type is accepted: clients made by openapi-generator send it where answers are bytes.
 
     Raises:
-        Problem: 406, none of them.
+        Problem: 406, the client accepts none of them.
     """
     header = ",".join(request.headers.getlist("accept"))
     if not header.strip():
@@ -39,7 +39,7 @@ def accept(request: Request, offered: Sequence[str]) -> str:
 
 
 def _ranges(header: str) -> dict[str, float]:
-    """The media ranges of Accept with their quality; what is no range is passed over."""
+    """Return the media ranges of Accept with their quality; elements that are no range are skipped."""
     ranges: dict[str, float] = {}
     for element in header.split(","):
         media_range, *parameters = (part.strip().lower() for part in element.split(";"))
@@ -56,9 +56,9 @@ def _ranges(header: str) -> dict[str, float]:
 
 
 def _parse_quality(text: str) -> float:
-    """A q-value; one that is none counts as 0, so that nothing is sent on the strength of a mistake.
+    """Parse a q-value. Text that is none counts as 0, so that a mistake in the header selects no type.
 
-    Its 0 may be left out, as Java's ``URLConnection`` does: ``q=.2``.
+    The 0 before the point may be missing, as in ``q=.2`` of Java's ``URLConnection``.
     """
     whole, _, decimals = text.partition(".")
     if whole not in ("", "0", "1") or not (whole or decimals) or len(decimals) > 3 or not (decimals or "0").isdecimal():
@@ -75,12 +75,12 @@ def _quality(media_type: str, ranges: dict[str, float]) -> float:
 
 
 def content_type(request: Request, accepted: Sequence[str], *, absent: str | None = None) -> str:
-    """The media type of the body, one of ``accepted``, or ``absent`` if the request does not say it.
+    """Return the media type of the body, one of ``accepted``, or ``absent`` if the request does not name it.
 
-    A charset other than UTF-8 is refused with the type.
+    A charset other than UTF-8 is refused as another type is.
 
     Raises:
-        Problem: 415, another one, more than one, or none.
+        Problem: 415, the request names another type, more than one, or none.
     """
     headers = request.headers.getlist("content-type")
     if not headers and absent is not None:

@@ -1,4 +1,7 @@
-"""What is percent-encoded in a target: bytes that a framework reads as U+FFFD must not make one name of two."""
+"""Percent-encoded bytes in a target that are not UTF-8.
+
+A framework reads each of them as U+FFFD, so that two different names would become one.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ class WrongByte(NamedTuple):
 
 
 def wrong_bytes_of_path(template: str, raw_path: bytes) -> list[WrongByte]:
-    """The parameters of ``template`` that have other bytes than UTF-8 in a path that fits it.
+    """Return the parameters of ``template`` that have other bytes than UTF-8 in a path that fits it.
 
     Example: ``/v1/groups/{group_id}/start-positions`` and ``/v1/groups/a%FF/start-positions`` give
     ``[WrongByte("group_id", 0xFF)]``.
@@ -24,7 +27,7 @@ def wrong_bytes_of_path(template: str, raw_path: bytes) -> list[WrongByte]:
     if b"%" not in raw_path and raw_path.isascii():
         return []
     steps = template.split("/")
-    # A server may have a prefix of its own before it.
+    # The path may begin with a prefix of the server.
     values = raw_path.split(b"/")[-len(steps) :]
     return [
         WrongByte(step[1:-1], byte)
@@ -34,7 +37,10 @@ def wrong_bytes_of_path(template: str, raw_path: bytes) -> list[WrongByte]:
 
 
 def wrong_bytes_of_query(query: bytes) -> list[WrongByte]:
-    """The parameters of a query string whose name or value has other bytes than UTF-8; names are shown as they came."""
+    """Return the parameters of a query string whose name or value has other bytes than UTF-8.
+
+    Names are shown as they came, at most 100 characters of each.
+    """
     if b"%" not in query and query.isascii():
         return []
     found = []
@@ -47,7 +53,7 @@ def wrong_bytes_of_query(query: bytes) -> list[WrongByte]:
 
 
 def _wrong_byte(raw: bytes) -> int | None:
-    """The first byte that is not percent-encoded although it must be, or is no UTF-8."""
+    """Return the first byte that must be percent-encoded and is not, or that is not UTF-8; ``None`` without one."""
     if not raw.isascii():
         return next(byte for byte in raw if byte > 0x7F)
     decoded = unquote_to_bytes(raw)

@@ -1,4 +1,4 @@
-"""The Range of a value: one range of bytes (RFC 9110, 14)."""
+"""The Range header of a request for a value: one range of bytes (RFC 9110, 14)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ class ByteRange(NamedTuple):
     end: int
 
     def content_range(self, size_bytes: int) -> str:
-        """The header that tells which bytes these are."""
+        """Return the Content-Range header of these bytes. Example: ``bytes 0-9/100``."""
         return f"bytes {self.start}-{self.end - 1}/{size_bytes}"
 
 
 def requested_range(header: str | None, if_range: str | None, etag: str, size_bytes: int) -> ByteRange | None:
-    """The range asked for; ``None`` for the whole value.
+    """Return the requested range; ``None`` for the whole value.
 
-    What is no single range of bytes, or was meant for another value (If-Range), is answered whole.
+    The whole value is also the answer to a header that is no single range of bytes, or that names another value
+    (If-Range).
 
     Raises:
         Problem: 416, the range lies outside the value.

@@ -1,7 +1,7 @@
-"""Bodies of requests: read as a stream against a limit, and out of their Content-Encoding against another.
+"""Bodies of requests, read as a stream: one limit bounds the bytes as sent, another one the decoded bytes.
 
-Nothing is taken on trust: a body that says it is too large is refused before it is read, one that turns out to be
-is refused where it does, and what a compressed stream claims about its size is not looked at.
+No announced size is trusted. A body whose Content-Length is too large is refused before it is read. A body that turns
+out to be too large is refused at that byte. The size that a compressed stream announces is ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from app.problems import kinds
 from app.problems.problem import Problem
 from app.problems.request_context import give_way
 
-# RFC 8878 recommends that every decoder supports a window of 8 MiB; more is memory a client makes us take.
+# RFC 8878 recommends that every decoder supports a window of 8 MiB. With more, a client could make us take memory.
 ZSTD_WINDOW_BYTES_MAX = 8 * 1024 * 1024
 _GZIP_OUTPUT_BYTES = 64 * 1024
 # A zstd block decodes to 128 KiB from 4 bytes, so this much input decodes to at most 1 MiB. When a piece decoded to
@@ -27,10 +27,10 @@ _GZIP_OUTPUT_BYTES = 64 * 1024
 _ZSTD_INPUT_BYTES_MIN = 32
 _ZSTD_INPUT_BYTES_MAX = 256
 _ZSTD_OUTPUT_BYTES = 64 * 1024
-# So much of a body is never refused for want of memory: whoever sends little is not held up by those who send much.
+# This many bytes of a body are never refused for lack of memory, so that large bodies do not hold up small ones.
 BODY_BYTES_ALWAYS_TAKEN = 64 * 1024
-# Output after which other requests get their turn; a member of gzip or a frame of zstd, however small, costs as much
-# as this.
+# Other requests get their turn after this many decoded bytes. Each member of gzip and each frame of zstd counts as at
+# least ``_MEMBER_BYTES``, because it costs as much as these.
 _TURN_BYTES = 1024 * 1024
 _MEMBER_BYTES = 16 * 1024
 # Longest head of a zstd frame: magic, descriptor, window, id of a dictionary, size of the content.
@@ -45,11 +45,11 @@ async def read_body(
     budget: ByteBudget | None = None,
     hold: Hold | None = None,
 ) -> bytearray:
-    """The whole body, decoded. Use it as a buffer of the caller's own.
+    """Return the whole body, decoded, in a buffer that belongs to the caller.
 
-    At most ``limit_bytes`` as sent and ``decompressed_bytes_max`` decoded (absent: as much as sent) are held. Until
-    the body is complete its bytes count among those of ``budget``; with ``hold``, one of that budget, until that is
-    released. The memory of its decoder counts until then as well.
+    It has at most ``limit_bytes`` as sent and ``decompressed_bytes_max`` decoded (absent: ``limit_bytes``). Its bytes
+    count in ``budget`` until the body is complete. With ``hold``, which is one of that budget, they count until the
+    hold is released. The memory of the decoder counts until the body is complete.
 
     Raises:
         Problem: 413 too large, 415 unknown Content-Encoding, 400 damaged encoding, 503 the budget is spent.
@@ -66,7 +66,7 @@ async def read_body(
     try:
         async for piece in iterate_body(request, limit_bytes, decompressed_bytes_max=most, window=window):
             body += piece
-            piece = b""  # noqa: PLW2901 - not held while the next one is waited for
+            piece = b""  # noqa: PLW2901 - freed before the next one is awaited
             held.grow(len(body), always_bytes=BODY_BYTES_ALWAYS_TAKEN)
     finally:
         window.release()
@@ -82,10 +82,10 @@ async def iterate_body(
     decompressed_bytes_max: int | None = None,
     window: Hold | None = None,
 ) -> AsyncIterator[bytes]:
-    """The body in pieces as they arrive, decoded; a limit that is absent is none.
+    """Yield the body in pieces as they arrive, decoded. A limit that is absent does not apply.
 
-    A piece has a few hundred KiB at most, one out of zstd up to 8 MiB. Nothing of it is held while the next one is
-    waited for but what the decoder keeps to refer to, which counts in ``window``; the caller releases that.
+    A piece has a few hundred KiB at most, a piece out of zstd up to 8 MiB. While the next piece is awaited, only the
+    window of the decoder is held. It counts in ``window``, which the caller releases.
 
     Raises:
         Problem: as ``read_body``; 413 and 415 from the headers alone come before the first byte is read.
@@ -103,7 +103,7 @@ async def iterate_body(
         if decoder is None:
             if chunk:
                 yield chunk
-            chunk = b""  # noqa: PLW2901 - not held while the next one is waited for
+            chunk = b""  # noqa: PLW2901 - freed before the next one is awaited
             continue
         for piece in decoder.decode(chunk):
             decoded_bytes += len(piece)
@@ -123,7 +123,7 @@ async def iterate_body(
 
 
 async def _received(request: Request) -> AsyncIterator[bytes]:
-    """The body as it comes. Starlette's own holds each piece until the next is there."""
+    """Yield the body as it comes. Starlette's own iterator holds each piece until the next one is there."""
     more_body = True
     while more_body:
         message = await request.receive()
@@ -136,7 +136,7 @@ async def _received(request: Request) -> AsyncIterator[bytes]:
 class _Decoder(Protocol):
     @property
     def window_bytes(self) -> int:
-        """What the decoder keeps of the content, if that is much."""
+        """The bytes of content that the decoder keeps; 0 if they are few."""
         ...
 
     @property
@@ -145,12 +145,12 @@ class _Decoder(Protocol):
         ...
 
     def decode(self, chunk: bytes) -> Iterator[bytes]:
-        """What ``chunk`` becomes, piece by piece. An empty one stands for work that makes no bytes: a new member."""
+        """Yield the decoded content of ``chunk`` in pieces. An empty piece stands for the work of a new member."""
         ...
 
 
 class _GzipDecoder:
-    """One gzip member or several, one behind the other."""
+    """A decoder of gzip members, one behind the other."""
 
     window_bytes = 0
 
@@ -174,7 +174,7 @@ class _GzipDecoder:
 
 
 class _ZstdDecoder:
-    """One zstd frame or several, one behind the other."""
+    """A decoder of zstd frames, one behind the other."""
 
     def __init__(self) -> None:
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
@@ -185,7 +185,7 @@ class _ZstdDecoder:
 
     @property
     def window_bytes(self) -> int:
-        """The largest window of a frame so far, as much of it as was filled: the decoder uses it again."""
+        """The largest window of all frames so far, as far as it was filled. The decoder uses it again."""
         return min(self._window_bytes, self._decoded_bytes)
 
     def _look_at_head(self, piece: bytes) -> None:
@@ -194,7 +194,7 @@ class _ZstdDecoder:
             return
         self._frame_head += piece[: _ZSTD_HEAD_BYTES_MAX - len(self._frame_head)]
         with contextlib.suppress(zstandard.ZstdError):
-            # Not all of it is there, or it is no head, which the decoder says better.
+            # The head is incomplete, or it is none. Then the decoder raises a better error.
             found = zstandard.get_frame_parameters(self._frame_head)
             self._window_bytes = max(self._window_bytes, found.window_size)
 
@@ -246,7 +246,7 @@ def _decoder_for(request: Request) -> _Decoder | None:
 
 
 def _too_large(detail: str) -> Problem:
-    # The rest of the body is not read, so the connection cannot be used again.
+    # The rest of the body is not read, so the connection cannot serve another request.
     return Problem(kinds.REQUEST_TOO_LARGE, detail, headers={"Connection": "close"})
 
 

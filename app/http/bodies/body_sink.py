@@ -1,7 +1,7 @@
-"""Large bodies, read from the socket to where they stay: no piece is kept apart, and none copied together.
+"""Large bodies, read from the socket straight into one buffer: no pieces are kept, and none are joined by a copy.
 
-While such a body comes in, a sink stands in for its connection's protocol: the transport reads into the sink's buffer.
-Buffers are used again once nobody looks at them any more.
+While such a body comes in, a sink replaces the protocol of its connection, and the transport reads into the sink's
+buffer. A buffer is used again when no view of it is left.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import sys
 from typing import Protocol
 
 SINK_BYTES_MIN = 192 * 1024
-"""Smaller bodies are quicker in pieces."""
+"""Size from which a body has a sink. Smaller bodies are faster in pieces."""
 
 _STEP_BYTES = 256 * 1024
-# Of the list, of the loop's variable, of the call that counts.
+# References of the list, of the loop variable and of the call that counts.
 _OWN_REFERENCES = 3
 
 
 class BodyBuffers:
-    """Buffers for bodies, the latest kept for the next: memory that was just used is quicker than new memory.
+    """Buffers for bodies. The latest are kept for later bodies, as memory in use is faster than new memory.
 
-    Thread: one. Whoever has a view of a buffer keeps it from being used again, in whichever thread.
+    Thread: one. A view of a buffer keeps it from being used again, in any thread.
     """
 
     def __init__(self, kept_bytes_max: int = 16 * 1024 * 1024) -> None:
@@ -31,11 +31,11 @@ class BodyBuffers:
         self.kept_bytes = 0
 
     def take(self, size_bytes: int) -> memoryview:
-        """A view of ``size_bytes`` that nobody else has; what it holds is of no meaning."""
+        """Return a view of ``size_bytes`` that belongs to the caller. Its content is undefined."""
         for buffer in self._kept:
             if size_bytes <= len(buffer) <= 4 * size_bytes and sys.getrefcount(buffer) <= _OWN_REFERENCES:
                 return memoryview(buffer)[:size_bytes]
-        # Unlike that of a bytearray, this memory is nobody's until it is written: of a body that never comes.
+        # Unlike a bytearray, this takes no memory until it is written, so a body that never comes costs none.
         made = mmap.mmap(-1, -(-size_bytes // _STEP_BYTES) * _STEP_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if len(made) <= self._kept_bytes_max:
             self._kept.append(made)
@@ -46,17 +46,17 @@ class BodyBuffers:
 
 
 class _Connection(Protocol):
-    """What a sink stands in for."""
+    """The connection that a sink stands in for."""
 
     @property
     def is_deaf(self) -> bool:
-        """Nothing that comes in counts any more."""
+        """Whether incoming bytes are ignored from now on."""
         ...
 
     def body_grew(self, size_bytes: int) -> None: ...
 
     def body_filled(self, body: memoryview) -> None:
-        """All of it is there, and the transport is the connection's again."""
+        """Take the whole body. The transport belongs to the connection again."""
         ...
 
     def connection_lost(self, exc: Exception | None) -> None: ...
@@ -69,12 +69,12 @@ class _Connection(Protocol):
 
 
 class BodySink(asyncio.BufferedProtocol):
-    """Fills one body, and not a byte of what follows it."""
+    """A protocol that fills one body and reads no byte behind it."""
 
     def __init__(
         self, connection: _Connection, transport: asyncio.Transport, body: memoryview, begun: memoryview
     ) -> None:
-        """``begun`` is what has come of the body, less than all."""
+        """Fill ``body``, which begins with ``begun``: the bytes that have come, fewer than all."""
         self._connection = connection
         self._transport = transport
         self._body = body
@@ -83,11 +83,11 @@ class BodySink(asyncio.BufferedProtocol):
         body[: self._filled] = begun
 
     def stand_by(self) -> None:
-        """Let nothing be read until ``start``."""
+        """Stop reading until ``start``."""
         self._transport.pause_reading()
 
     def start(self) -> None:
-        """Take the connection's place, behind ``stand_by``."""
+        """Replace the protocol of the connection and read. Call it after ``stand_by``."""
         self._hand_to(self)
 
     def _hand_to(self, protocol: asyncio.BaseProtocol) -> None:
@@ -106,7 +106,7 @@ class BodySink(asyncio.BufferedProtocol):
         self._rest = self._body[self._filled :]
         self._connection.body_grew(nbytes)
         if self._filled == len(self._body):
-            # A transport that reads goes on as it began, whatever its protocol.
+            # A transport that is reading keeps its old protocol, so stop it first.
             self._transport.pause_reading()
             self._hand_to(self._connection)  # type: ignore[arg-type]
             body, self._body, self._rest = self._body, self._body[:0], self._rest[:0]

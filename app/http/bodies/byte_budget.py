@@ -1,4 +1,4 @@
-"""How many bytes all requests together may hold in memory, for bodies that come in and answers that go out."""
+"""A limit on the bytes that all requests together hold in memory, for incoming bodies and outgoing answers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ByteBudget:
     """
 
     def __init__(self, limit_bytes: int, what: str) -> None:
-        """``what`` names what is counted, in the refusal: ``bodies of requests``."""
+        """Count up to ``limit_bytes``. ``what`` names the counted things in the refusal: ``bodies of requests``."""
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         self.peak_bytes = 0
         self._what = what
 
     def fair_share(self) -> int:
-        """What one more may take so that others find room, too: a quarter of what is left."""
+        """Return a quarter of the bytes that are left: one request may take this much and leave room for others."""
         return max(0, self.limit_bytes - self.held_bytes) // 4
 
     def hold(self, size_bytes: int = 0) -> Hold:
@@ -33,20 +33,20 @@ class ByteBudget:
         return Hold(self, size_bytes)
 
     def take(self, size_bytes: int, *, always_bytes: int = 0) -> Hold:
-        """``hold``, but only if all together take no more than twice the limit then, or if nothing else is held.
+        """Hold ``size_bytes`` if all holds together then have at most twice the limit, or if nothing else is held.
 
-        So a refusal passes: what is held goes, as clients that take nothing are cut off. ``always_bytes`` are never
-        refused.
+        A size up to ``always_bytes`` is never refused. A refusal is temporary: holds are released, because clients
+        that take no bytes are cut off.
 
         Raises:
-            Problem: 503.
+            Problem: 503, the holds have too many bytes.
         """
         if size_bytes > always_bytes and self.held_bytes > 0 and self.held_bytes + size_bytes > 2 * self.limit_bytes:
             raise self.refusal()
         return self.hold(size_bytes)
 
     def refusal(self, headers: Mapping[str, str] | None = None) -> Problem:
-        """What a request is told that finds no room."""
+        """Return the 503 for a request that finds no room."""
         return Problem(
             kinds.OVERLOADED,
             f"{self._what} hold all the memory they may have, {self.limit_bytes} bytes",
@@ -56,7 +56,7 @@ class ByteBudget:
 
 
 class Hold:
-    """The bytes that one request counts among those of a budget. Release it when they are gone, again is fine."""
+    """The bytes that one request counts in a budget. Release it when they are freed; a second release does nothing."""
 
     def __init__(self, budget: ByteBudget, size_bytes: int) -> None:
         self._budget = budget
@@ -65,28 +65,28 @@ class Hold:
         budget.peak_bytes = max(budget.peak_bytes, budget.held_bytes)
 
     def resize(self, size_bytes: int) -> None:
-        """Count ``size_bytes`` from now on."""
+        """Count ``size_bytes`` instead of the size before."""
         budget = self._budget
         budget.held_bytes += size_bytes - self.size_bytes
         budget.peak_bytes = max(budget.peak_bytes, budget.held_bytes)
         self.size_bytes = size_bytes
 
     def grow(self, size_bytes: int, *, always_bytes: int = 0) -> None:
-        """Count ``size_bytes``, more than before, of a body on its way in; ``always_bytes`` are never refused.
+        """Count ``size_bytes`` of an incoming body, more than before. Up to ``always_bytes`` are never refused.
 
         Raises:
-            Problem: 503, all together take more than they may now. The rest of the body is not read, so the
-                connection cannot be used again.
+            Problem: 503, all holds together exceed the limit. The rest of the body is not read, so the connection
+                cannot serve another request.
         """
         self.resize(size_bytes)
         if size_bytes > always_bytes and self._budget.held_bytes > self._budget.limit_bytes:
             raise self._budget.refusal(headers={"Connection": "close"})
 
     def settle(self, size_bytes: int, *, always_bytes: int = 0) -> None:
-        """``resize``, refused as ``ByteBudget.take``; then nothing is counted any more.
+        """Count ``size_bytes`` from now on, or nothing if they are refused as in ``ByteBudget.take``.
 
         Raises:
-            Problem: 503.
+            Problem: 503, the holds have too many bytes.
         """
         self.release()
         self._budget.take(size_bytes, always_bytes=always_bytes).release()
@@ -94,7 +94,7 @@ class Hold:
 
     @contextlib.contextmanager
     def released_on_error(self) -> Iterator[None]:
-        """Release when the block fails: no answer is made that would."""
+        """Release the hold if the block fails, since then there is no answer that releases it."""
         try:
             yield
         except BaseException:
@@ -102,9 +102,9 @@ class Hold:
             raise
 
     def release(self) -> None:
-        """Count nothing any more."""
+        """Count nothing from now on."""
         self.resize(0)
 
 
 NO_HOLD = ByteBudget(0, "nothing").hold()
-"""Of an answer that holds no memory."""
+"""The hold of an answer that holds no memory."""

@@ -24,14 +24,14 @@ _ESCAPED = frozenset('"+,;<>\\')
 
 
 class TlsError(ValueError):
-    """The settings of TLS cannot be used; the message is for people."""
+    """Settings of TLS that cannot be used. The message is a sentence for people."""
 
 
 def server_context(settings: Settings) -> ssl.SSLContext | None:
-    """The context of the settings, TLS 1.2 at least; ``None`` without a certificate.
+    """Return the TLS context of the settings, for TLS 1.2 or later; ``None`` without a certificate.
 
     Raises:
-        TlsError: a file cannot be read or is not what it should be.
+        TlsError: a file cannot be read or has another content than its setting demands.
     """
     if settings.tls_certificate is None:
         return None
@@ -47,7 +47,7 @@ def _context(settings: Settings) -> ssl.SSLContext:
     assert settings.tls_certificate is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Without this OpenSSL asks for the password of an encrypted key on the terminal.
+    # Without this, OpenSSL prompts on the terminal for the password of an encrypted key.
     context.load_cert_chain(settings.tls_certificate, settings.tls_key, password=lambda: "")
     if settings.tls_client_ca is not None:
         context.load_verify_locations(settings.tls_client_ca)
@@ -57,9 +57,9 @@ def _context(settings: Settings) -> ssl.SSLContext:
 
 
 def subject_of(certificate: dict[str, Any] | None) -> str | None:
-    """The distinguished name of a verified peer's certificate as RFC 4514 writes it: ``CN=orders,O=Example``.
+    """Return the distinguished name of a verified peer's certificate in RFC 4514's form: ``CN=orders,O=Example``.
 
-    ``None`` without a certificate or a name in it.
+    ``None`` without a certificate, or without a name in it.
     """
     names = (certificate or {}).get("subject", ())
     parts = ["+".join(f"{_SHORT.get(kind, kind)}={_escape(value)}" for kind, value in part) for part in names]
@@ -77,5 +77,5 @@ def _escape(value: str) -> str:
 
 
 def tls_extensions(certificate: dict[str, Any] | None) -> dict[str, dict[object, object]]:
-    """What a connection of TLS offers, and the name in its client's verified certificate, as ASGI's TLS extension."""
+    """Return the ASGI extensions of a TLS connection, with the name in its client's verified certificate."""
     return {PARKING: {}, "tls": {"client_cert_name": subject_of(certificate)}}

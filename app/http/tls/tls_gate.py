@@ -1,8 +1,8 @@
 """TLS handshakes, limited in number and in time.
 
-The loop's own TLS servers tell of a connection when its handshake is done. Until then no limit counts the connection,
-so clients that connect and send nothing take all descriptors of the service. Here the service accepts TCP connections,
-counts them, and begins TLS on them itself.
+The loop's own TLS servers report a connection only when its handshake is done. Until then no limit counts the
+connection, so clients that connect and send nothing could take all descriptors of the service. Here the service
+accepts TCP connections, counts them, and begins TLS on them itself.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from app.http.connection.protocol import EdgeProtocol
 
 _TIMEOUT_SECONDS_MIN = 0.001
 HANDSHAKES_MAX = 512
-"""Most handshakes under way."""
+"""The most handshakes in progress."""
 HELLOS_PER_TURN = 8
-"""Clients whose first message is answered in one turn of the loop: each costs a signature, up to a millisecond."""
+"""Clients whose first message is answered in one iteration of the loop. Each costs a signature: up to a millisecond."""
 
 
 class Handshakes:
-    """The handshakes under way on one server.
+    """The handshakes in progress on one server.
 
     There are at most ``HANDSHAKES_MAX``. With the open connections they are at most ``connections_max``, except for the
-    last ``TURNED_AWAY_MAX``, whose clients receive a 503 over TLS. One more ends the oldest of the address that has the
-    most: a crowd whose handshakes do not end displaces its own.
+    last ``TURNED_AWAY_MAX``, whose clients receive a 503 over TLS. One more handshake ends the oldest handshake of the
+    address that has the most. So a crowd whose handshakes do not end displaces its own handshakes.
 
     Example: one address holds 512 connections without sending anything, and opens another. Its oldest connection is
     closed. A client at another address has as long as it needs, up to the timeout.
@@ -53,7 +53,8 @@ class Handshakes:
     def begin(self, transport: asyncio.Transport, options: dict[str, Any]) -> None:
         """Begin a handshake on the socket of ``transport``, which has read nothing.
 
-        ``options`` are what uvicorn gives to a connection. The handshake may take as long as a request's headers.
+        ``options`` are the arguments that uvicorn passes to a connection. The handshake may take as long as the headers
+        of a request.
         """
         address = address_of(transport)
         try:
@@ -91,7 +92,7 @@ class Handshakes:
         )
 
     def stop(self) -> None:
-        """End all, and begin no more."""
+        """End all handshakes and begin no more."""
         self._has_stopped = True
         while self._count:
             self._end_one()
@@ -100,13 +101,13 @@ class Handshakes:
         address, tasks = max(self._by_address.items(), key=lambda entry: len(entry[1]))
         task, connection = next(iter(tasks.items()))
         self._remove(address, task)
-        # With a transport the handshake is done, and only its task has not had its turn.
+        # A connection with a transport has done its handshake. Only its task has not run yet.
         if connection.transport is None:
             task.cancel()
 
     def _finish(self, address: str, accepted: socket.socket, task: asyncio.Task[Any]) -> None:
         self._remove(address, task)
-        # What failed was the client's doing: it spoke no TLS, was late, or left.
+        # The client is the cause: it spoke no TLS, was late, or left.
         if task.cancelled() or task.exception() is not None:
             accepted.close()
 
@@ -134,7 +135,7 @@ async def _readable(loop: asyncio.AbstractEventLoop, accepted: socket.socket) ->
 
 
 class TlsGate(asyncio.Protocol):
-    """One TCP connection as it is accepted. Use the class of ``gate_of``.
+    """One accepted TCP connection before its handshake. Use the class that ``gate_of`` returns.
 
     Thread: the event loop's.
     """
@@ -142,7 +143,7 @@ class TlsGate(asyncio.Protocol):
     handshakes: ClassVar[Handshakes]
 
     def __init__(self, **options: Any) -> None:
-        """``options`` are what uvicorn gives to a connection."""
+        """Keep ``options``, the arguments that uvicorn passes to a connection."""
         self._options = options
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -151,5 +152,5 @@ class TlsGate(asyncio.Protocol):
 
 
 def gate_of(handshakes: Handshakes) -> type[TlsGate]:
-    """The class with which a server accepts TCP connections, to begin ``handshakes`` on them."""
+    """Return the class with which a server accepts TCP connections and begins ``handshakes`` on them."""
     return type("BoundTlsGate", (TlsGate,), {"handshakes": handshakes})

@@ -1,8 +1,8 @@
-"""Bytes and stretches of files on their way into a socket, beside the event loop's own transport.
+"""Transfers of bytes and slices of files into a socket, past the event loop's own transport.
 
-As much as the socket takes goes out at once, from wherever the transfer is begun: most answers are never waited for.
-The rest has its turns with other transfers while the socket takes it (``transfer_turns``). Once that is full, a
-duplicate of it is watched, as the loop keeps its hands on the transport's own descriptor.
+A transfer first sends as much as the socket takes, within the call that begins it. Most answers end there. Then it
+takes turns with other transfers as long as the socket takes bytes (``transfer_turns``). When the socket is full, the
+loop watches a duplicate of it, because the transport keeps its own descriptor registered.
 """
 
 from __future__ import annotations
@@ -22,22 +22,25 @@ from app.http.transfer.wire import Wire
 from log_model.reads import FileSlice
 
 CORKED_BYTES_MIN = 224 * 1024
-"""Measured: with less the two calls cost what they spare."""
+"""Size from which an answer is corked. With less, the two calls cost as much as they save, as measured."""
 UNSENT_TIMES_MAX = 16
 UNSENT_TIMES_TOTAL = 256
-"""What the kernel may hold unsent of one answer and of all, in units of what it may of each in a crowd."""
+"""Bounds of the unsent bytes that the kernel holds for one answer, and for all answers together.
+
+Both are multiples of ``unsent_bytes_max``, the bound for each answer in a crowd.
+"""
 
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
 
 class SourceFile(Protocol):
-    """An open file; its descriptor stays valid while a transfer holds it."""
+    """An open file. Its descriptor stays valid while a transfer holds it."""
 
     def fileno(self) -> int: ...
 
 
 class StalledError(Exception):
-    """The peer took no byte for too long."""
+    """A peer that took no byte for the stall timeout."""
 
 
 Ended = Callable[[Exception | None], None]
@@ -47,7 +50,9 @@ _NOTHING = UnsentParts(())
 
 
 class FileTransfer:
-    """Sends over the connection of ``transport``, which must hold nothing, and not write meanwhile.
+    """One transfer over a connection, and its waits: for a turn, for the socket, or for the disk.
+
+    The connection's ``transport`` must hold no bytes, and must not write meanwhile.
 
     Thread: the event loop's. Cold data is sent from a thread of the loop's pool, so that only that thread waits
     for the disk.
@@ -68,12 +73,12 @@ class FileTransfer:
         stall_timeout_ms: int,
         unsent_bytes_max: int = 0,
     ) -> None:
-        """``wire`` is the socket of ``transport``."""
+        """Prepare a transfer. ``wire`` is the socket of ``transport``."""
         self._loop = loop
         self._transport = transport
         self._connection_wire = wire
         self._turns = turns
-        # Our own, once the socket is waited for.
+        # A duplicate of ours, made when the transfer has to wait for the socket.
         self._wire: Wire | None = None
         self._unsent_bytes_max = unsent_bytes_max
         self._stall_seconds = stall_timeout_ms / 1000
@@ -81,7 +86,7 @@ class FileTransfer:
         self._ended: Ended | None = None
         self._is_over = False
         self._is_corked = False
-        # Whether that ends with the transfer; else who began it ends it.
+        # Whether ``start`` has corked the socket, so that the end of the transfer uncorks it.
         self._uncorks = False
         self._is_queued = False
         self._is_unfinished = False
@@ -90,17 +95,16 @@ class FileTransfer:
         self._sent_bytes_before = self._queued_bytes = 0
 
     def start(self, parts: Sequence[AnyPart], ended: Ended, sent_bytes: int = 0) -> bool:
-        """Send ``parts`` one behind the other. True when the kernel has all of them; ``ended`` is not called then.
+        """Send ``parts`` one behind the other, and return whether the kernel has all of them.
 
-        Of the first two ``sent_bytes`` are out already, see ``send_at_once``, and the socket took no more.
+        If it has, ``ended`` is not called. Otherwise it is called once, later: with None when all is sent, or with
 
-        Otherwise ``ended`` is called once, later: with None when all is sent, or with
-
-        - FileEndedError: a file is shorter than its part; what there was is sent;
-        - StalledError: the peer took nothing for the stall timeout;
+        - FileEndedError: a file is shorter than its part; its bytes are sent;
+        - StalledError: the peer took no byte for the stall timeout;
         - ConnectionError: the peer is gone, or ``abort`` was called.
 
-        A file may be closed by its owner once its first byte is sent: the transfer has a descriptor of its own.
+        ``sent_bytes`` of the first two parts are already sent, see ``send_at_once``, and the socket took no more.
+        The owner of a file may close it once its first byte is sent: the transfer then has a descriptor of its own.
         """
         self._ended = ended
         unsent = self._unsent = UnsentParts(parts)
@@ -122,7 +126,7 @@ class FileTransfer:
                 return True
             self._hold()
             self._wait()
-        except Exception as error:  # noqa: BLE001 - told in the next turn, as every other end
+        except Exception as error:  # noqa: BLE001 - passed to ``ended`` later, as every other end
             self._loop.call_soon(self._finish, error)
         return False
 
@@ -130,7 +134,7 @@ class FileTransfer:
         """Send ``count`` bytes of ``file`` from ``offset`` on.
 
         Raises:
-            FileEndedError, StalledError, ConnectionError: as ``start`` tells them.
+            FileEndedError, StalledError, ConnectionError: as ``start`` describes them.
         """
         over: asyncio.Future[None] = self._loop.create_future()
 
@@ -144,7 +148,7 @@ class FileTransfer:
 
         part = FileSlice(file, offset, count)  # type: ignore[arg-type]
         if self.start([part] if count else [], ended):
-            # Others have their turn, however quick the client is.
+            # Other tasks run in between, also with a fast client.
             await asyncio.sleep(0)
             return
         try:
@@ -154,26 +158,26 @@ class FileTransfer:
             raise
 
     def abort(self) -> None:
-        """Send nothing more; ``ended`` is told ConnectionAbortedError. Again, or after the end, is fine."""
+        """Send no more; ``ended`` receives ConnectionAbortedError. After the end this does nothing."""
         if not self._is_over and self._ended is not None:
             self._finish(ConnectionAbortedError())
 
     def hold_small_writes(self) -> None:
-        """Let the kernel wait with a packet that is not full until ``close``.
+        """Let the kernel hold back a packet that is not full, until ``close``.
 
-        The head so leaves with the first bytes. And sendfile gives the socket 64 KiB at a time, some bytes more than a
-        packet on loopback may have: without this every third packet had those alone.
+        So the head leaves with the first bytes. Also, sendfile gives the socket 64 KiB at a time, some bytes more than
+        a packet on loopback may have. Without this, every third packet would have only those bytes.
         """
         if not self._is_corked:
             self._is_corked = True
             self._set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
 
     def reset(self) -> None:
-        """Let the close throw away what the peer has not taken, and tell it so."""
+        """Let the close of the connection discard the bytes that the peer has not taken, and reset it."""
         self._set_option(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
 
     def close(self) -> None:
-        """Let small writes go."""
+        """Let the kernel send small packets again."""
         if self._is_corked:
             self._is_corked = False
             self._set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
@@ -185,13 +189,13 @@ class FileTransfer:
     # Turns, and waiting
 
     def _hold(self) -> None:
-        """The first piece is out: from now on others are asked first, and the file may be closed by its owner."""
+        """Count this transfer as unfinished, and keep its file open: the first piece is sent, and not all."""
         self._is_unfinished = True
         self._turns.unfinished_count += 1
         self._unsent.keep_file()
 
     def _wait(self) -> None:
-        """Go on when it is our turn, when the socket takes more, or in a thread."""
+        """Continue when the socket takes more, in a thread, or at the next turn."""
         if self._unsent.is_full:
             self._watch()
         elif self._unsent.is_cold:
@@ -205,7 +209,7 @@ class FileTransfer:
             self._turns.queue(self._loop, self)
 
     def take_turn(self) -> int:
-        """Send a piece; how many bytes were sent."""
+        """Send a piece and return the number of bytes that were sent."""
         self._is_queued = False
         unsent = self._unsent
         before = unsent.sent_bytes
@@ -215,7 +219,7 @@ class FileTransfer:
                 self._finish(None)
             else:
                 self._wait()
-        except Exception as error:  # noqa: BLE001 - whoever waits for the end is told
+        except Exception as error:  # noqa: BLE001 - passed to ``ended``
             self._finish(error)
         return unsent.sent_bytes - before
 
@@ -226,7 +230,7 @@ class FileTransfer:
         return wire
 
     def _watch(self) -> None:
-        """Queue when the socket takes more. It stays watched: to begin and end that costs more than a look."""
+        """Queue when the socket takes more. It stays watched, because starting and ending that costs more."""
         if self._timer is None:
             wire = self._own_wire()
             self._loop.add_writer(wire.descriptor, self._queue)
@@ -249,7 +253,7 @@ class FileTransfer:
         unsent = self._unsent
         error = None if sending.cancelled() else sending.exception()
         if self._is_over:
-            # Aborted meanwhile: the thread used the descriptors until now.
+            # The transfer was aborted meanwhile. The thread has used the descriptors until now.
             self._close_descriptors()
             return
         try:
@@ -261,13 +265,16 @@ class FileTransfer:
             if unsent:
                 self._wait()
                 return
-        except Exception as failure:  # noqa: BLE001 - whoever waits for the end is told
+        except Exception as failure:  # noqa: BLE001 - passed to ``ended``
             self._finish(failure)
             return
         self._finish(None)
 
     def _look_for_stall(self, wire: Wire) -> None:
-        """Whether the peer took anything since the last look, however little: a socket is writable much later."""
+        """End the transfer if the peer took no byte since the last look.
+
+        Each byte counts, because the socket becomes writable much later.
+        """
         before, self._queued_bytes = self._queued_bytes, queued_bytes(wire.descriptor)
         sent_bytes = self._unsent.sent_bytes
         is_moving = sent_bytes > self._sent_bytes_before or self._queued_bytes < before
@@ -300,7 +307,7 @@ class FileTransfer:
     def _close_descriptors(self) -> None:
         wire, self._wire = self._wire, None
         if wire is not None:
-            # Before it closes: its number may be another's at once.
+            # Before it is closed, because another file may get its number at once.
             self._loop.remove_writer(wire.descriptor)
             wire.release()
             os.close(wire.descriptor)
@@ -308,10 +315,11 @@ class FileTransfer:
 
 
 def send_at_once(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, head: bytes, part: FileSlice) -> int:
-    """Send ``head`` and a stretch of a file if one piece may hold it and it is in memory; how many bytes went out.
+    """Send ``head`` and a slice of a file, and return the number of bytes that the socket took.
 
-    As ``FileTransfer.start`` begins, without a transfer: most answers need none. What the socket did not take is left
-    to one, and so is what went wrong, which it meets again.
+    Nothing is sent if the slice exceeds one piece or is not in memory. This is the beginning of ``FileTransfer.start``
+    without a transfer, which most answers do not need. A transfer sends the rest. It also meets an error that
+    occurred here again.
     """
     size_bytes = part.size_bytes
     if size_bytes > turns.first_piece_bytes(size_bytes):
@@ -328,7 +336,7 @@ def send_at_once(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, head: 
         if sent == len(head):
             sent += os.sendfile(wire.descriptor, source, part.position, size_bytes)
     except (OSError, ValueError):
-        # Also the error of a socket that takes nothing.
+        # A socket that takes no byte raises an OSError as well.
         pass
     if is_corked:
         wire.set_option(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
@@ -336,7 +344,7 @@ def send_at_once(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, head: 
 
 
 def allow_unsent(wire: Wire, turns: TransferTurns, unsent_bytes_max: int, size_bytes: int) -> None:
-    """Let the kernel take more of this answer while few are waited for: each time that it is full costs a turn."""
+    """Let the kernel hold more of this answer if few transfers are unfinished, as each full socket costs a turn."""
     if unsent_bytes_max and size_bytes > unsent_bytes_max:
         times = max(1, min(UNSENT_TIMES_MAX, UNSENT_TIMES_TOTAL // (turns.unfinished_count + 1)))
         wire.allow_unsent(times * unsent_bytes_max)

@@ -1,4 +1,4 @@
-"""What a client has not taken yet, told by the kernel: how a slow client is known from one that is gone."""
+"""The bytes that a client has not taken yet, as the kernel counts them: they tell a slow client from a lost one."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _ACKNOWLEDGED = struct.Struct("=Q")
 
 
 def queued_bytes(descriptor: int) -> int:
-    """Bytes the kernel holds for the peer of a TCP socket: not sent, or not acknowledged. 0 where it cannot tell.
+    """Return the bytes that the kernel holds for the peer of a TCP socket: not sent, or not acknowledged.
 
-    A socket becomes writable again only after a good part of them is gone, which may take a slow client minutes;
-    this number falls with every packet that it takes.
+    0 if the kernel cannot tell. A socket becomes writable again only when a good part of these bytes is gone, which may
+    take minutes with a slow client. This number falls with every packet that the client takes.
     """
     try:
         answer = fcntl.ioctl(descriptor, termios.TIOCOUTQ, struct.pack("i", 0))
@@ -28,7 +28,7 @@ def queued_bytes(descriptor: int) -> int:
 
 
 def acknowledged_bytes(transport: asyncio.BaseTransport) -> int | None:
-    """How many bytes the peer of a TCP connection has acknowledged since it began; ``None`` where it is not known."""
+    """Return the bytes that the peer of a TCP connection has acknowledged since it began; ``None`` if unknown."""
     if sys.platform != "linux":
         return None
     try:
@@ -43,7 +43,7 @@ def acknowledged_bytes(transport: asyncio.BaseTransport) -> int | None:
 
 
 def has_left(transport: asyncio.BaseTransport) -> bool:
-    """Whether the peer of a TCP connection has closed it, or its direction, though nothing is read of it now."""
+    """Return whether the peer of a TCP connection has closed it or its direction. Works while nothing is read."""
     if sys.platform != "linux":
         return False
     try:
@@ -57,11 +57,11 @@ _ESTABLISHED = 1
 
 
 def taken_mark(transport: asyncio.WriteTransport, *, is_tls: bool) -> int:
-    """Return a number that is larger than before when the client has taken bytes meanwhile, and nothing was written.
+    """Return a number that has grown since the last call if the client took bytes and nothing was written.
 
-    Under TLS encrypted bytes wait in a transport below, whose buffer nobody can look at: the number counts what the
-    peer has acknowledged. Elsewhere it counts down what waits in the transport and in the kernel. The client
-    takes nothing more of a transport that closes; its socket may be gone.
+    Under TLS, encrypted bytes wait in a transport below, whose buffer is not accessible. There the number counts the
+    bytes that the peer has acknowledged. Otherwise it is minus the number of bytes that wait in the transport and in
+    the kernel. The client takes no bytes of a closing transport, whose socket may be gone.
     """
     if transport.is_closing():
         return -sys.maxsize

@@ -1,4 +1,4 @@
-"""Who of many transfers sends next: one after the other, so much in a turn of the loop, with everybody else between."""
+"""The order of many transfers: one sends after the other, and other tasks run between two turns."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections import deque
 from typing import Protocol
 
 PIECE_BYTES = 4 * 1024 * 1024
-"""What goes into a socket before other transfers get their turn, at most."""
+"""The most bytes that go into a socket before other transfers get their turn."""
 TURN_BYTES = 4 * 1024 * 1024
-"""What all transfers together send in one turn of the loop, or a little more: then other requests have theirs."""
+"""Bytes that all transfers together send in one iteration of the loop, or a little more. Then other requests run."""
 LEAST_PIECE_BYTES = 64 * 1024
-"""A transfer that sends less counts as much: sockets that take little must not make a turn long either."""
+"""The least size of a piece in the count. So many sockets that take little do not make a turn long either."""
 
 
 class QueuedTransfer(Protocol):
-    """A transfer whose socket takes more."""
+    """A transfer whose socket takes more bytes."""
 
     def take_turn(self) -> int:
-        """Send a piece, and queue again unless there is something to wait for; how many bytes were sent."""
+        """Send a piece, queue again unless the transfer must wait, and return the number of bytes that were sent."""
         ...
 
 
 class TransferTurns:
     """The transfers of one server that are neither over nor waiting for their sockets, in order.
 
-    Few large pieces cost less than many small ones, so the transfers of a turn are few, not their pieces small.
+    Few large pieces cost less than many small ones. So a turn has few transfers with large pieces.
 
     Thread: the event loop's.
     """
@@ -34,25 +34,28 @@ class TransferTurns:
         self._queue: deque[QueuedTransfer] = deque()
         self._is_scheduled = False
         self.unfinished_count = 0
-        """Transfers that did not end with their first piece, and not since."""
+        """The number of transfers that did not end with their first piece and have not ended since."""
 
     def first_piece_bytes(self, size_bytes: int) -> int:
-        """What a transfer of so much sends before it queues: in a crowd all of them may begin in the same turn.
+        """Return the bytes that a transfer of ``size_bytes`` may send before it queues.
 
-        Nothing, if others are queued and it must queue, too: it sends so in fewer pieces.
+        In a crowd they are few, because all transfers may begin in the same iteration. They are 0 if other transfers
+        are queued and this one must also queue, as it then sends fewer pieces.
+
+        Example: the first of all transfers may send 4 MiB, the first piece beside 15 unfinished ones has 256 KiB.
         """
         first_bytes = max(LEAST_PIECE_BYTES, min(PIECE_BYTES, TURN_BYTES // (self.unfinished_count + 1)))
         return 0 if self._queue and size_bytes > first_bytes else first_bytes
 
     def queue(self, loop: asyncio.AbstractEventLoop, transfer: QueuedTransfer) -> None:
-        """Let ``transfer`` take its turn when those before it had theirs."""
+        """Give ``transfer`` a turn after all transfers that are queued."""
         self._queue.append(transfer)
         if not self._is_scheduled:
             self._is_scheduled = True
             loop.call_soon(self._begin_turn, loop)
 
     def leave(self, transfer: QueuedTransfer) -> None:
-        """Forget a transfer that is queued."""
+        """Remove a queued transfer."""
         self._queue.remove(transfer)
 
     def _begin_turn(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -61,7 +64,7 @@ class TransferTurns:
             while queue and left_bytes > 0:
                 left_bytes -= max(LEAST_PIECE_BYTES, queue.popleft().take_turn())
         finally:
-            # Whatever one of them came to, the others go on.
+            # The other transfers go on, also if one has failed.
             self._is_scheduled = bool(queue)
             if queue:
                 loop.call_soon(self._begin_turn, loop)

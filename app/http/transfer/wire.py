@@ -1,4 +1,4 @@
-"""The socket of a connection, for what the loop's transport has no calls for."""
+"""The socket of a connection, for operations that the loop's transport does not offer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Self
 
 
 class NotBareError(RuntimeError):
-    """Somebody wants to write past a transport that encrypts: a defect of ours, and no byte may go out for it."""
+    """An attempt to write past a transport that encrypts. It is a defect of ours, and no byte may be sent."""
 
 
 class Wire:
-    """A TCP socket that belongs to somebody else, who closes it; behind that only ``release`` may be called.
+    """A borrowed TCP socket. Its owner closes it; after that only ``release`` may be called.
 
     Thread: the event loop's.
     """
@@ -22,14 +22,14 @@ class Wire:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        # Made when it is first needed, and kept: to make one costs more than to send a small answer.
+        # Made on first use and kept, because making one costs more than sending a small answer.
         self._socket: socket.socket | None = None
         self.unsent_bytes_max = -1
-        """What ``allow_unsent`` was told last."""
+        """The last argument of ``allow_unsent``; -1 before."""
 
     @classmethod
     def of(cls, transport: asyncio.BaseTransport) -> Self:
-        """The socket of a connection. There is no other way to it: what is written here reaches the peer as it is.
+        """Return the socket of a connection. Bytes that are sent on it reach the peer as they are.
 
         Raises:
             NotBareError: the connection speaks TLS.
@@ -44,28 +44,30 @@ class Wire:
         return self._socket
 
     def send(self, piece: bytes | bytearray | memoryview, *, is_more_to_come: bool) -> int:
-        """Send as much as fits, and return how much that is; the kernel waits with a packet that is not full.
+        """Send as many bytes as fit and return their number.
+
+        If ``is_more_to_come``, the kernel holds a packet back until it is full.
 
         Raises:
-            BlockingIOError: nothing fits.
+            BlockingIOError: no byte fits.
             ConnectionError: the peer is gone.
         """
         return self._borrowed().send(piece, socket.MSG_MORE if is_more_to_come else 0)
 
     def set_option(self, level: int, option: int, value: int | bytes) -> None:
-        """Set an option, if the socket has it."""
-        # Without it the connection ends anyhow, or is no TCP.
+        """Set an option if the socket has it."""
+        # A socket without it is at its end, or no TCP socket.
         with contextlib.suppress(OSError):
             self._borrowed().setsockopt(level, option, value)
 
     def allow_unsent(self, size_bytes: int) -> None:
-        """Let the kernel hold so much that it has not sent yet."""
+        """Let the kernel hold up to ``size_bytes`` that it has not sent yet."""
         if size_bytes != self.unsent_bytes_max:
             self.unsent_bytes_max = size_bytes
             self.set_option(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, size_bytes)
 
     def release(self) -> None:
-        """Let go of the socket, which is closed or will be. Again is fine."""
+        """Give the socket back without closing it. A second call does nothing."""
         if self._socket is not None:
             self._socket.detach()
             self._socket = None

@@ -11,21 +11,21 @@ from starlette.types import Receive, Scope, Send
 from log_model.reads import FileSlice
 
 EXTENSION = "http.response.zerocopysend"
-# What the copying road holds of one answer at a time.
+# Bytes of one answer that are held at a time if they are copied.
 PIECE_BYTES = 256 * 1024
 
 
 Part = FileSlice | bytes
-"""A stretch of an answer: bytes of a file, or bytes."""
+"""A part of an answer: a slice of a file, or bytes."""
 
 
 class SliceResponse(Response):
-    """Sends slices of files and bytes one behind the other, with their exact length.
+    """A response of slices of files and bytes, one behind the other, with their exact length.
 
-    The slices keep their files open until the last byte is out, also when retention unlinks them meanwhile.
-    On a server that offers ``http.response.zerocopysend`` the bytes go from the file to the socket by sendfile;
-    on any other they are read in pieces of 256 KiB in a thread. If a file turns out to be shorter than its slice,
-    the connection is cut: the length is out already, and nothing else can say that bytes are missing.
+    The slices keep their files open until the last byte is sent, also if retention unlinks the files meanwhile. On a
+    server that offers ``http.response.zerocopysend``, sendfile moves the bytes from the file to the socket. On any
+    other server they are read in a thread, in pieces of 256 KiB. If a file is shorter than its slice, the connection
+    is cut: the length is already sent, so only this shows that bytes are missing.
     """
 
     def __init__(
