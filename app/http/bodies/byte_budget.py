@@ -25,7 +25,7 @@ class ByteBudget:
         self._what = what
 
     def fair_share(self) -> int:
-        """Return a quarter of the bytes that are left: one request may take this much and leave room for others."""
+        """Return a quarter of the bytes that are left: one request may take this and leave some to the next."""
         return max(0, self.limit_bytes - self.held_bytes) // 4
 
     def hold(self, size_bytes: int = 0) -> Hold:

@@ -1,4 +1,4 @@
-"""What a connection may cost, and what of a request the parser lets through but we do not."""
+"""Limits of a connection, and the checks of a request that the parser does not make."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from app.problems.problem import Problem
 from app.settings import Settings
 
 TURNED_AWAY_MAX = 64
-"""Most connections beyond the limits that are told so at a time. Further ones are closed without an answer."""
+"""The most connections beyond the limits that receive an answer at a time. Further ones are closed without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What a connection may cost."""
+    """The limits on the connections of one server."""
 
     header_bytes_max: int
     header_count_max: int
@@ -37,7 +37,7 @@ class ConnectionLimits:
 
     @classmethod
     def of(cls, settings: Settings) -> ConnectionLimits:
-        """The limits among the settings."""
+        """Return the limits of the settings."""
         return cls(
             header_bytes_max=settings.request_header_bytes_max,
             header_count_max=settings.request_header_count_max,
@@ -53,22 +53,25 @@ class ConnectionLimits:
 
 
 class Peers(Counter[str]):
-    """How many connections are open from each address."""
+    """The number of open connections from each address."""
 
     def __init__(self) -> None:
         super().__init__()
         self.turned_away: set[object] = set()
-        """Connections beyond the limits whose answer is on its way. They are not counted."""
+        """Connections beyond the limits whose answer is being sent. They are not counted."""
 
     def leave(self, address: str) -> None:
-        """Count one less; an address without connections is forgotten."""
+        """Count one connection less. An address without connections is removed."""
         self[address] -= 1
         if not self[address]:
             del self[address]
 
 
 class Refusal(Exception):  # noqa: N818 - a way out of the parser, caught beside it
-    """Raised in a callback of the parser; it comes out as the context of the parser's own error."""
+    """A request that must not be served, with its answer.
+
+    A callback of the parser raises it. It comes out of the parser as the context of the parser's own error.
+    """
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
@@ -76,16 +79,17 @@ class Refusal(Exception):  # noqa: N818 - a way out of the parser, caught beside
 
 
 def address_of(transport: asyncio.Transport) -> str:
-    """The address of the peer, by which connections are counted; empty where there is none."""
+    """Return the address of the peer, by which connections are counted; empty if there is none."""
     peer = get_remote_addr(transport)
     return peer[0] if peer else ""
 
 
 def check_framing(http_version: str, headers: list[tuple[bytes, bytes]]) -> int | None:
-    """Refuse what the parser lets through, and return the announced length of the body, None if chunked.
+    """Check the framing where the parser is lenient, and return the announced length of the body, None if chunked.
 
     Raises:
-        Refusal: 505 another version than 1.0 and 1.1; 400 no or two hosts, or a transfer coding that is not chunked.
+        Refusal: 505, the version is neither 1.0 nor 1.1; 400, the request has no or two hosts, or a transfer coding
+            other than chunked.
     """
     if http_version not in ("1.0", "1.1"):
         raise Refusal(Problem(kinds.HTTP_VERSION_NOT_SUPPORTED, "this service speaks HTTP/1.1"))
@@ -107,7 +111,7 @@ def check_framing(http_version: str, headers: list[tuple[bytes, bytes]]) -> int 
 
 
 def check_names(rule: HostRule | None, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    """Refuse what was meant for another service, or comes from a web page that may not ask; see ``allowed_hosts``.
+    """Refuse a request for another service, or from a web page that must not send it; see ``allowed_hosts``.
 
     Raises:
         Refusal: 421 misdirected_request, 403 cross_site_request.
@@ -118,42 +122,42 @@ def check_names(rule: HostRule | None, method: bytes, target: bytes, headers: li
 
 
 def not_http() -> Problem:
-    """The 400 for a request line of another protocol."""
+    """Return the 400 for a request line of another protocol."""
     return Problem(kinds.MALFORMED_REQUEST, "the bytes are not a valid HTTP/1.1 request")
 
 
 def headers_too_large(what: str) -> Problem:
-    """The 431."""
+    """Return the 431 for a head beyond a limit. ``what`` names the limit: ``more than 100 headers``."""
     return Problem(kinds.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the request line and headers have {what}")
 
 
 def late_head(limits: ConnectionLimits) -> Problem:
-    """The 408 for headers that do not come."""
+    """Return the 408 for a head that is not whole in time."""
     detail = f"the headers did not arrive within {limits.header_timeout_ms} ms"
     return Problem(kinds.REQUEST_TIMEOUT, detail)
 
 
 def slow_body(limits: ConnectionLimits) -> Problem:
-    """The 408 for a body that hardly comes."""
+    """Return the 408 for a body that comes too slowly."""
     detail = f"the body arrives at less than {limits.body_bytes_per_second_min} bytes a second"
     return Problem(kinds.REQUEST_TIMEOUT_OF_BODY, detail)
 
 
 def problem_of(error: Exception) -> Problem:
-    """The answer to an error of the parser, or of one of its callbacks."""
+    """Return the answer to an error of the parser, or of one of its callbacks."""
     if isinstance(error, Refusal):
         return error.problem
     cause = error.__context__
     if isinstance(cause, Refusal):
         return cause.problem
     if isinstance(error, httptools.HttpParserCallbackError) and not isinstance(cause, httptools.HttpParserError):
-        # Ours, and not the client's; of a plain request the handler may have run already.
+        # A defect of ours, not of the client. The handler of a plain request may have run already.
         return internal_error(cause if isinstance(cause, Exception) else error)
     return not_http()
 
 
 def answer_of(problem: Problem, target: bytes, default_headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The answer to a request that never reaches the application; the connection ends with it."""
+    """Return the bytes of the answer to a request that never reaches the application. The connection ends with it."""
     body = problem.body(target.partition(b"?")[0].decode("ascii", "replace"))
     headers = {**problem.all_headers(), "Content-Length": str(len(body)), "Connection": "close"}
     lines = [STATUS_LINE[problem.status], *(b"%b: %b\r\n" % header for header in default_headers)]

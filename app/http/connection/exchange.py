@@ -1,4 +1,4 @@
-"""Plain requests on a connection: answered here, or handed to the application late and whole."""
+"""Plain requests whose answer is not there at once, and the same requests as the application sees them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class HotConnection(Protocol):
-    """What an exchange needs of its connection."""
+    """The connection as its exchanges use it."""
 
     stall_timeout_ms: int
     unsent_bytes_max: int
@@ -39,11 +39,11 @@ class HotConnection(Protocol):
 
     @property
     def wire(self) -> Wire:
-        """Its socket."""
+        """The socket of the connection."""
         ...
 
     def head_of(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> bytes:
-        """The whole head of an answer that goes out now."""
+        """Return the whole head of an answer that is sent now."""
         ...
 
     def write_answer(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> None:
@@ -51,34 +51,34 @@ class HotConnection(Protocol):
         ...
 
     def end_exchange(self, exchange: HotExchange) -> None:
-        """The answer is complete."""
+        """Go on with the next request, because the answer is complete."""
         ...
 
     def run_late(self, exchange: HotExchange, error: Exception) -> None:
-        """Let the application answer instead."""
+        """Let the application answer ``error`` instead."""
         ...
 
     def wait_for_answer(self, exchange: HotExchange, timeout_ms: int) -> None:
-        """Call ``exchange.expire`` when the time is up, unless it is complete by then."""
+        """Call ``exchange.expire`` after ``timeout_ms``, unless the exchange is complete by then."""
         ...
 
     def cut(self) -> None:
-        """Drop the connection and what was not sent."""
+        """Drop the connection and all unsent bytes."""
         ...
 
 
 class _NoEvent:
-    """Stands for the event of a cycle: nobody waits for the body of a plain request, which is there."""
+    """A placeholder for the event of a cycle: no task waits for the body of a plain request, which is complete."""
 
     def set(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 _NO_EVENT = _NoEvent()
 
 
 class HotExchange:
-    """A call whose answer is not there at once. It stands where a cycle stands, and looks like one to uvicorn.
+    """A call whose answer is not there at once. It takes the place of a cycle, and uvicorn uses it as one.
 
     Thread: the event loop.
     """
@@ -115,9 +115,9 @@ class HotExchange:
         self._running: asyncio.Task[None] | None = None
 
     def wait(self, wait: HotWait) -> None:
-        """Answer when it can be."""
+        """Answer when ``wait`` is over."""
         self._wait = wait
-        # uvicorn waits for what is there at its stop, and cancels it after its patience.
+        # At its stop, uvicorn waits for the members of this set and cancels them after its grace.
         self._connection.tasks.add(self)
         self._connection.wait_for_answer(self, wait.timeout_ms)
         wait.subscribe(self._done)
@@ -154,19 +154,19 @@ class HotExchange:
             self._settle(wait.answer)
 
     def expire(self) -> None:
-        """The time is up."""
+        """Answer as the wait does when its time is up."""
         wait = self._wait
         if wait is not None:
             self._settle(wait.expired)
 
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - as a task's
-        """The service stops, and waits no longer."""
+        """End the wait or the transfer soon, because the service stops; return whether there was one."""
         if self.transfer is not None:
             self._connection.loop.call_soon(self._stop_transfer)
             return True
         if self._wait is None:
             return False
-        # Not now: who cancels is in the middle of the set of all tasks.
+        # Not now, because the caller iterates over the set of all tasks.
         self._connection.loop.call_soon(self._give_up_waiting)
         return True
 
@@ -194,7 +194,7 @@ class HotExchange:
             self._finish(answer)
 
     def fail(self, error: Exception) -> None:
-        """Let the application say ``error``."""
+        """Let the application answer ``error``. Behind a begun answer the connection is cut."""
         if self.response_started:
             self._connection.cut()
             self.disconnected = True
@@ -202,7 +202,7 @@ class HotExchange:
         self._connection.run_late(self, error)
 
     def lose_client(self) -> None:
-        """The connection is gone. What was begun goes on (invariant 8); what is sent ends."""
+        """End the transfer, because the connection is gone. A begun request is still carried out (invariant 8)."""
         self.disconnected = True
         if self.transfer is not None:
             self.transfer.abort()
@@ -215,7 +215,7 @@ class HotExchange:
     # Files
 
     def send_parts(self, answer: HotAnswer) -> None:
-        """Send an answer with parts of files, at once if nothing is before it."""
+        """Send an answer with parts of files, at once if no bytes wait before it."""
         connection = self._connection
         if connection.transport.get_write_buffer_size():
             self._start(self._send(answer), contextvars.copy_context())
@@ -223,12 +223,12 @@ class HotExchange:
             self._end(answer)
 
     def send_rest(self, answer: HotAnswer, head: bytes, sent_bytes: int) -> None:
-        """Send what is left of an answer with one part, of which ``send_at_once`` has sent so much."""
+        """Send the rest of an answer with one part, of which ``send_at_once`` has sent ``sent_bytes``."""
         if self.transfer_parts(answer, head, sent_bytes):
             self._end(answer)
 
     async def _send(self, answer: HotAnswer) -> None:
-        """Send an answer with parts when the kernel has all that the transport holds: files' bytes come behind that."""
+        """Send an answer with parts when the transport has handed all bytes to the kernel: files come behind them."""
         transport = self._connection.transport
         transport.set_write_buffer_limits(high=0)
         try:
@@ -241,9 +241,9 @@ class HotExchange:
             self._end(answer)
 
     def transfer_parts(self, answer: HotAnswer, head: bytes | None = None, sent_bytes: int = 0) -> bool:
-        """Whether all of it is in the kernel on return; if not, the exchange ends by itself.
+        """Send an answer with parts, and return whether the kernel has all of it. If not, the exchange ends itself.
 
-        ``head`` is given if ``sent_bytes`` of it and the first part are out already.
+        ``head`` is given if ``sent_bytes`` of it and the first part are already sent.
         """
         self.response_started = True
         self.closes = not self.keep_alive
@@ -265,7 +265,7 @@ class HotExchange:
         if transfer.start((head, answer.body, *answer.parts), ended, sent_bytes):
             self.transfer = None
             return True
-        # uvicorn waits for what is there at its stop, and cancels it after its patience.
+        # At its stop, uvicorn waits for the members of this set and cancels them after its grace.
         connection.tasks.add(self)
         return False
 
@@ -310,7 +310,7 @@ def _raise_stopping() -> HotAnswer:
 
 
 def failed_request(head: RequestHead, error: Exception) -> Problem:
-    """The answer to a request that met a defect of ours before its handler or the application had it; logged."""
+    """Log a defect of ours that a request met before its handler or the application, and return the answer."""
     scope = {"method": head.method.decode("ascii"), "path": head.target.partition(b"?")[0].decode("ascii")}
     context = contextvars.copy_context()
     context.run(request_context.request_id.set, request_context.given_request_id(head.request_id))
@@ -319,7 +319,7 @@ def failed_request(head: RequestHead, error: Exception) -> Problem:
 
 
 def log_access(logger: Any, client: tuple[str, int] | None, head: RequestHead, status: int) -> None:
-    """The line that uvicorn writes for a request."""
+    """Log a request with the line that uvicorn writes."""
     path, mark, query = head.target.decode("ascii").partition("?")
     scope: Any = {"client": client}
     logger.info(
@@ -333,7 +333,7 @@ def log_access(logger: Any, client: tuple[str, int] | None, head: RequestHead, s
 
 
 def scope_of(connection: Any, head: RequestHead) -> dict[str, Any]:
-    """What uvicorn would have given to the application."""
+    """Return the scope that uvicorn would give to the application for a plain request."""
     path, _, query = head.target.partition(b"?")
     return {
         "type": "http",
@@ -355,7 +355,7 @@ def scope_of(connection: Any, head: RequestHead) -> dict[str, Any]:
 def make_cycle(
     connection: Any, scope: dict[str, Any], body: bytes | memoryview, *, keep_alive: bool
 ) -> RequestResponseCycle:
-    """The cycle of a request whose body is there already."""
+    """Return the cycle of a request whose body is complete."""
     cycle = RequestResponseCycle(
         scope=cast("Any", scope),
         transport=connection.transport,

@@ -1,8 +1,8 @@
-"""What the connections and the hot tier say to each other: plain heads, what they ask for, calls, answers.
+"""The interface between connections and the hot tier: plain heads, their targets, calls, answers.
 
-A *plain* request for a hot route is answered on the connection itself, without scope, cycle, task and routing. Plain
-heads are read by the strict parser of ``request_heads_c.pyx``, which keeps nothing of them. All other requests, and
-every request that the hot tier has the least doubt about, go through httptools to the application, the *twin*.
+A *plain* request for a hot route is answered on the connection itself, without scope, cycle, task and routing. The
+strict parser of ``request_heads_c.pyx`` reads plain heads and keeps no state. All other requests, and every request that
+the hot tier leaves alone, go through httptools to the application, the *twin*.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from rollway.records.compiled import load
 Headers = list[tuple[bytes, bytes]]
 
 plain_heads = load("app.http.connection.request_heads_c")
-"""The parser of plain heads, or ``None``; without it every request goes through httptools."""
+"""The parser of plain heads, or ``None``. Without it every request goes through httptools."""
 
 
 class RequestHead(Protocol):
     """The head of one plain request, as ``request_heads_c.pyx`` reads it. Immutable.
 
-    ``raw`` is all of it, ``size`` bytes. ``key`` is what it has in common with equal requests: method, target with 0 in
-    place of ``number``, Content-Type, Accept and Accept-Encoding. ``number`` is that of ``offset=`` in the query.
-    Fields that are absent are empty, but for ``authorization``.
+    ``raw`` is the whole head, ``size`` bytes. Equal requests have the same ``key``: method, target with 0 in place of
+    ``number``, Content-Type, Accept and Accept-Encoding. ``number`` is that of ``offset=`` in the query. Absent fields
+    are empty, except ``authorization``, which is ``None``.
     """
 
     raw: bytes
@@ -47,31 +47,36 @@ class RequestHead(Protocol):
 
 
 def headers_of(raw: bytes) -> Headers:
-    """The headers of a plain head, as httptools gives them: names in lower case, values without the spaces around."""
+    """Return the headers of a plain head as httptools does: names in lower case, values without outer spaces."""
     fields = (line.partition(b":") for line in raw[:-4].split(b"\r\n")[1:])
     return [(name.lower(), value.strip(b" ")) for name, _, value in fields]
 
 
 class HotRoute(Protocol):
-    """A route of the application that is also answered here."""
+    """A route of the application that connections also answer."""
 
     body_bytes_max: int
 
 
 Quick = Callable[[int | None, bytes | memoryview], "HotAnswer | None"]
-"""What answers requests for one target, given their numbers and bodies: as ``HotTier.serve`` would, at once and with
-nothing to say about quotas. ``None`` leaves a request to ``serve``, as if nobody had seen it. It may raise what the
-twin's route may raise."""
+"""A function that answers requests for one target at once, given their numbers and bodies.
+
+It answers as ``HotTier.serve`` does, without quotas. ``None`` leaves a request to ``serve``, and has no effect. It may
+raise the errors of the twin's route.
+"""
 
 
 class ResolvedTarget:
-    """What all requests with one ``RequestHead.key`` ask for: shared by them, on whichever connection they come.
+    """The target of all requests with one ``RequestHead.key``, shared by all connections.
 
-    ``parameters`` is the model that the twin has validated; ``offset`` in it does not count for a request that has a
-    number. ``media_type`` is that of the answer, where Accept decides it. ``memo`` is the handler's, for what follows
-    from the target alone; ``count`` counts an answer, with its status and how many seconds it took. ``is_guarded``
-    says that who asks must be looked at. ``quick``, once there is one, answers most of the requests; ``join`` does,
-    too, or gives a ticket of ``connection_c.pyx``, whose answer comes at the end of the turn of the loop.
+    - ``parameters`` is the model that the twin has validated. Its ``offset`` is ignored for a request with a number.
+    - ``media_type`` is that of the answer, where Accept decides it.
+    - ``memo`` belongs to the handler, for values that follow from the target alone.
+    - ``count`` counts an answer, with its status and its seconds.
+    - ``is_guarded`` says that the credential of each request must be checked.
+    - ``quick``, if it is set, answers most requests.
+    - ``join`` also does, or returns a ticket of ``connection_c.pyx``, whose answer comes at the end of the
+      iteration of the loop.
     """
 
     __slots__ = (
@@ -109,14 +114,14 @@ class ResolvedTarget:
 
 
 def _count_nothing(_: int, __: float) -> None:
-    """Before the tier has said what counts."""
+    """Count nothing, until the tier sets another function."""
 
 
 class HotCall:
-    """One plain request. ``body`` is all of it.
+    """One plain request with its whole ``body``.
 
-    ``began`` is when its head was there, by ``time.perf_counter``; ``throttle_ms`` how long a quota that it broke asks
-    its client to be silent.
+    ``began`` is the time at which its head was complete, by ``time.perf_counter``. If the request broke a quota, its
+    client is asked to send nothing for ``throttle_ms``.
     """
 
     __slots__ = ("began", "body", "head", "request_id", "target", "throttle_ms")
@@ -133,7 +138,7 @@ class HotCall:
 
 
 class HotAnswer(NamedTuple):
-    """An answer: ``head`` (see ``make_head``), then ``body`` or ``parts``, as long as the head says."""
+    """An answer: ``head`` (see ``make_head``), then ``body`` or ``parts`` with the length that the head announces."""
 
     head: bytes
     body: bytes | bytearray | memoryview = b""
@@ -142,10 +147,10 @@ class HotAnswer(NamedTuple):
 
 
 class HotWait(NamedTuple):
-    """An answer that waits, and needs no task: ``subscribe`` is given what to call once ``answer`` can make it.
+    """An answer that waits without a task. ``subscribe`` receives a callback for when ``answer`` can be called.
 
-    After ``timeout_ms`` without that ``expired`` is called instead, which most often raises. Both may raise what the
-    twin's route may raise. When the client goes away, neither is called.
+    If the callback is not called within ``timeout_ms``, ``expired`` is called instead, which usually raises. Both may
+    raise the errors of the twin's route. When the client goes away, neither is called.
     """
 
     subscribe: Callable[[Callable[[Any], None]], None]
@@ -158,71 +163,74 @@ Outcome = HotAnswer | HotWait | Coroutine[Any, Any, HotAnswer] | Exception
 
 
 class Peer(Protocol):
-    """What the tier may know of a connection."""
+    """The connection as the tier sees it."""
 
     @property
     def client(self) -> tuple[str, int] | None:
-        """Its address."""
+        """The address of the client."""
         ...
 
     @property
     def scheme(self) -> Any:
-        """http or https."""
+        """The scheme of the connection: http or https."""
         ...
 
 
 class HotTier(Protocol):
-    """Knows the hot routes. Thread: the event loop."""
+    """The handlers of all hot routes.
+
+    Thread: the event loop's.
+    """
 
     numbers: Iterator[str]
-    """Numbers of requests: the next one is nobody else's."""
+    """The request IDs that the service assigns; each is unique."""
     answered_count: int
-    """Requests that were answered here."""
+    """The number of requests that the tier has answered."""
     is_bare: bool
     """Whether connections are bare TCP. If not, no answer has parts, and no body comes in through a sink."""
     targets: dict[bytes, ResolvedTarget]
-    """What was resolved already, by ``RequestHead.key``."""
+    """The targets that are resolved, by ``RequestHead.key``."""
     checks_access: bool
     """Whether a request for a guarded target is answered only if its caller has the rights."""
 
     def resolve(self, head: RequestHead) -> ResolvedTarget | None:
-        """What a head asks for, which is kept in ``targets``; ``None`` if the twin must answer it."""
+        """Return the target of a head and keep it in ``targets``; ``None`` if the twin must answer it."""
         ...
 
     def admits(self, target: ResolvedTarget, authorization: bytes | None, peer: Peer) -> bool:
-        """Whether a request for a guarded target may be answered here, by its credential."""
+        """Return whether the credential of a request for a guarded target allows the tier to answer it."""
         ...
 
     def serve(
         self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, began: float, peer: Peer
     ) -> tuple[HotCall, Outcome] | None:
-        """Answer; ``None`` leaves the request to the twin, as if nobody had seen it."""
+        """Answer a request; ``None`` leaves it to the twin, and has no effect."""
         ...
 
     def call_of(
         self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, request_id: str, began: float
     ) -> HotCall:
-        """What stands for a request that its target's ``quick`` has answered."""
+        """Return the call of a request that ``quick`` of its target has answered."""
         ...
 
     def hold_body(self, length: int) -> Hold | None:
-        """Room for a body that is collected; ``None`` when bodies hold all the memory that they may have."""
+        """Hold memory for a body that is collected; ``None`` if bodies hold all the memory that they may have."""
         ...
 
     def hold_large(self, target: ResolvedTarget, length: int) -> Hold | None:
-        """Room for a body that comes in through a sink, counted whole; ``None`` when this one must not, or not now."""
+        """Hold memory for the whole of a body that comes in through a sink; ``None`` if it must not, or not now."""
         ...
 
     def resume(self, scope: dict[str, Any], call: HotCall, error: Exception) -> None:
-        """Let the application answer ``error`` for a call that was begun here, in the context of now."""
+        """Let the application answer ``error`` for a call that the tier has begun, in the current context."""
         ...
 
     def enter(self, call: HotCall) -> None:
-        """Let log lines of the context of now name the call."""
+        """Let log lines of the current context name the call."""
         ...
 
 
 def make_head(status: int, headers: Sequence[tuple[str, str]] = ()) -> bytes:
-    """Status line and headers of an answer. The connection adds Date, X-Request-Id and the end."""
+    """Return the status line and headers of an answer. The connection adds Date, X-Request-Id and the end."""
     fields = "".join(f"{name.lower()}: {value}\r\n" for name, value in headers)
     return STATUS_LINE[status] + fields.encode("latin-1")

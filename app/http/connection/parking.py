@@ -1,11 +1,12 @@
-"""Long polls at rest: a request that waits holds its connection and little else.
+"""Long polls at rest: a waiting request holds its connection and little else.
 
-A request that waits inside the application keeps every frame of it alive: routing, dependencies, middlewares, some
-20 KiB. So a route that has to wait hands over what it waits for and how it will answer, and the whole stack is
-unwound. The connection keeps the two; when the wait is over it runs the application again, where ``ParkedRequests``
-gives the answer in the router's place: inside the same middlewares, without parsing and dependencies again.
+A request that waits inside the application keeps every frame of it alive: routing, dependencies, middleware, some
+20 KiB. So a route that has to wait raises ``Parked`` with its wait and the function that will answer, and the whole
+stack is unwound. The connection keeps the two. When the wait is over, it runs the application again. There
+``ParkedRequests`` answers in place of the router: inside the same middleware, without a second run of parsing and
+dependencies.
 
-A server without the extension, such as a test client, waits inside the application.
+On a server without the extension, such as a test client, the request waits inside the application.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from app.engine.waiting import Waiting
 from app.problems.request_context import CONTINUATION
 
 EXTENSION = "rollway.parking"
-"""Among the scope's extensions: the connection takes requests that wait."""
+"""The name of the scope's extension with which a connection offers to keep waiting requests."""
 CLIENT_GONE_STATUS = 499
 
-# What of a scope is needed beside the application; routing has added much that refers to the stack it left.
+# The entries of a scope that the answer needs. Routing has added entries that refer to the stack that was left.
 _KEPT = frozenset(
     {
         *("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path"),
@@ -36,28 +37,28 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 
 class ClientGoneError(Exception):
-    """The client closed its connection while its request waited."""
+    """A client that closed its connection while its request waited."""
 
 
 class Parked(BaseException):
-    """Raised by a request that is to wait outside of the application."""
+    """The wait of a request that leaves the application. A route raises it, and the connection catches it."""
 
     def __init__(self, waiting: Waiting, answer: Answer) -> None:
         super().__init__()
         self.waiting = waiting
         self.answer = answer
         self.began = 0.0
-        """When the request came, for who counts it once it is answered."""
+        """The time at which the request came, for the metrics of its answer."""
 
 
 async def until(request: Request, waiting: Waiting, answer: Answer) -> Response:
-    """``answer`` the request once ``waiting`` is complete; the last thing a route does.
+    """Answer the request with ``answer`` once ``waiting`` is complete. A route calls this last.
 
-    ``answer`` is given the request anew, and keeps nothing of the old one alive.
+    ``answer`` receives a new request object, and must not keep the old one alive.
 
     Raises:
-        Parked: for the connection, which waits.
-        ClientGoneError: the client went away meanwhile; ``waiting`` is cancelled.
+        Parked: the connection is to wait.
+        ClientGoneError: the client went away meanwhile, and ``waiting`` is cancelled.
     """
     if not waiting.done.done():
         if EXTENSION in request.scope.get("extensions", ()):
@@ -82,13 +83,13 @@ async def _wait_here(request: Request, waiting: Waiting) -> None:
 
 
 def forget_routing(scope: Scope) -> None:
-    """Drop what routing left in the scope of a request that waits, but for what its answer needs."""
+    """Remove the entries of routing from the scope of a waiting request, except those that its answer needs."""
     for name in scope.keys() - _KEPT:
         del scope[name]
 
 
 class ParkedRequests:
-    """ASGI middleware, the innermost: answers requests whose wait is over, and those nobody waits for any more."""
+    """ASGI middleware, the innermost: it answers requests whose wait is over or whose client is gone."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -104,6 +105,6 @@ class ParkedRequests:
                 raise ClientGoneError
             response = await parked.answer(Request(scope, receive))
         except ClientGoneError:
-            # Nothing is sent; the metrics show it apart.
+            # Nothing is sent. The metrics count this status separately.
             response = Response(status_code=CLIENT_GONE_STATUS)
         await response(scope, receive, send)

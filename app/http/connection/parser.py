@@ -1,4 +1,4 @@
-"""httptools as a connection uses it."""
+"""httptools as a connection uses it, and what it does not see: request lines of other protocols."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import httptools
 
-# The parser takes an Upgrade for an offer only if Connection names it, so without the one the other says nothing but
-# whether the connection is kept.
+# Headers of an offer. The parser takes an Upgrade for an offer only if Connection names it. Without Upgrade, the
+# Connection header only says whether the connection is kept.
 _OF_AN_OFFER = frozenset({b"upgrade", b"http2-settings"})
 
 
@@ -19,9 +19,9 @@ _LINE_BYTES_MAX = 64 * 1024
 
 
 class RequestLines:
-    """Finds request lines of RTSP and ICE, which the parser reads as if they were HTTP.
+    """A search for request lines of RTSP and ICE, which the parser reads as if they were HTTP.
 
-    Text of a body may look like such a line as well. The connection knows whether a request begins there.
+    Text of a body may also look like such a line. The connection knows whether a request begins there.
     Example: ``OPTIONS /x RTSP/1.0``, also in two pieces.
 
     Thread: one.
@@ -31,9 +31,9 @@ class RequestLines:
         self._begun = b""
 
     def pieces(self, data: bytes, is_between: Callable[[], bool]) -> Iterator[bytes | None]:
-        """Yield ``data`` in pieces, and ``None`` instead of a request line of another protocol and all behind it.
+        """Yield ``data`` in pieces, and ``None`` instead of a request line of another protocol and all bytes behind it.
 
-        ``is_between`` says whether all that was yielded belongs to whole requests. At most 64 places are looked at.
+        ``is_between`` returns whether all yielded bytes belong to whole requests. At most 64 places are checked.
         """
         begun, self._begun = self._begun, b""
         if is_between():
@@ -56,14 +56,14 @@ class RequestLines:
 
 
 def new_parser(protocol: object) -> httptools.HttpRequestParser:
-    """A parser between two requests, as uvicorn makes it."""
+    """Return a parser that expects a request, made as uvicorn makes it. It calls ``on_...`` of ``protocol``."""
     parser = httptools.HttpRequestParser(protocol)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
 
 
 def head_without_offer(parser: httptools.HttpRequestParser, target: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The head that ``parser`` has just read, without its offer of another protocol, to be read once more."""
+    """Return the head that ``parser`` has just read, without its offer of another protocol, to be read again."""
     lines = [b"%b %b HTTP/%b" % (parser.get_method(), target, parser.get_http_version().encode())]
     lines += [b"%b: %b" % header for header in headers if header[0] not in _OF_AN_OFFER]
     return b"\r\n".join([*lines, b"", b""])

@@ -1,4 +1,4 @@
-"""The transport side of a connection: a place among its peers, and an end that lets the client read its answer."""
+"""The transport side of a connection: its count among peers, and an end that lets the client read its answer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from app.http.transfer.zero_copy import EXTENSION as ZERO_COPY
 from app.problems import kinds
 from app.problems.problem import Problem
 
-# How long a client that still sends is listened to after its answer, so that it can read that.
+# A client that still sends after its answer has this long to read the answer.
 LINGER_SECONDS = 2.0
 
-# One for all requests: nobody changes it.
+# Shared by all requests, and never changed.
 _EXTENSIONS: dict[str, dict[object, object]] = {ZERO_COPY: {}, PARKING: {}}
 
 
@@ -35,12 +35,12 @@ class PeerProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # uvicorn goes by the handlers of its logger, which others may have given it.
+        # uvicorn decides by the handlers of its logger, which other code may have added.
         self.access_log = self.access_log and self.config.access_log
         self.stall_timeout_ms = self.limits.stall_timeout_ms
         self.unsent_bytes_max = self.limits.unsent_bytes_max
         self.extensions = _EXTENSIONS
-        # No more is read: the connection ends with the answer that is being sent, or with the last words of it.
+        # Whether incoming bytes are ignored: the connection ends with the answer that is being sent, or one behind it.
         self._deaf = False
         self._counted_as: str | None = None
         self._close_timer: asyncio.TimerHandle | None = None
@@ -48,7 +48,7 @@ class PeerProtocol(HttpToolsProtocol):
 
     @property
     def wire(self) -> Wire:
-        """Its socket.
+        """The socket of the connection.
 
         Raises:
             NotBareError: the connection speaks TLS.
@@ -68,7 +68,7 @@ class PeerProtocol(HttpToolsProtocol):
             self.peers[address] += 1
             super().connection_made(transport)
             if self.scheme == "https":
-                # As over plain TCP; the default is eight times that.
+                # The limit of plain TCP. The default under TLS is eight times as high.
                 transport.set_write_buffer_limits(high=TLS_PIECE_BYTES)
                 self.extensions = tls_extensions(transport.get_extra_info("peercert"))
 
@@ -103,7 +103,7 @@ class PeerProtocol(HttpToolsProtocol):
     def _close_after_answer(self, *, is_client_sending: bool) -> None:
         """Close, but let a client that is still sending read its answer first.
 
-        Closing a socket with unread bytes resets the connection, which may destroy what the peer has not read yet.
+        Closing a socket with unread bytes resets the connection, which may destroy bytes that the peer has not read.
         """
         self._deaf = True
         if self.transport.is_closing():
@@ -116,7 +116,7 @@ class PeerProtocol(HttpToolsProtocol):
             self._close()
 
     def _close(self) -> None:
-        """Close once all is written; a client that does not take it is cut off."""
+        """Close when all bytes are written. A client that does not take them within the stall timeout is cut off."""
         self._deaf = True
         if self._close_timer is not None:
             self._close_timer.cancel()
@@ -124,5 +124,6 @@ class PeerProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def cut(self) -> None:
+        """Drop the connection and all unsent bytes."""
         self._deaf = True
         self.transport.abort()

@@ -1,8 +1,12 @@
-"""The HTTP connection: uvicorn's httptools protocol with limits on everything a client may send or withhold.
+"""The HTTP connection: uvicorn's httptools protocol with limits on all that a client may send or withhold.
 
-Requests that are refused here never reach the application and are answered with a problem as all others. What the
-parser itself is strict about (Content-Length beside Transfer-Encoding, two lengths, bare line feeds, folded headers)
-stays there. Answers may be stretches of files, see ``file_transfer``; plain requests have ``plain_requests``.
+Its classes are layers: ``PeerProtocol`` is the transport side, ``TimedProtocol`` adds the deadlines, and
+``EdgeProtocol`` the requests and their answers in order. ``PlainRequests`` of the fast path stands above. A
+``RequestReader`` beside them holds the parser and its limits.
+
+A refused request never reaches the application. Its answer is a problem document, as for all other errors. The parser
+itself refuses Content-Length beside Transfer-Encoding, two lengths, bare line feeds and folded headers. Answers may be
+slices of files, see ``file_transfer``.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from app.problems import kinds
 from app.problems.problem import Problem
 
 PIPELINED_REQUESTS_MAX = 1_000
-# A body of which no more than this is missing when the answer begins is read to its end, and the connection kept.
+# If at most this much of a body is missing when the answer begins, it is read to its end, and the connection is kept.
 UNREAD_BODY_BYTES_MAX = 64 * 1024
 
 
@@ -45,13 +49,13 @@ class EdgeProtocol(TimedProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._active: EdgeCycle | HotExchange | None = None
-        # The client has said all it will; what it asked for is answered.
+        # Whether the client has closed its direction. Its requests are still answered.
         self._has_said_all = False
         # The answer with which the connection ends, behind the one that is being sent.
         self._last_words: Problem | None = None
-        # Of the request that is being parsed.
+        # The announced length of the body that comes in.
         self._content_length: int | None = None
-        # None once the connection is lost: the two refer to each other.
+        # None once the connection is lost. The two refer to each other, and this frees them without a collection.
         self._reader: RequestReader | None = RequestReader(self)
 
     # The transport
@@ -64,7 +68,7 @@ class EdgeProtocol(TimedProtocol):
         self._feed(data)
 
     def _feed(self, data: bytes) -> None:
-        """Read requests in ``data``; one that must not be served is refused."""
+        """Read the requests in ``data``, and refuse one that must not be served."""
         assert self._reader is not None
         try:
             goes_on = self._reader.feed(data)
@@ -79,10 +83,10 @@ class EdgeProtocol(TimedProtocol):
             self.cycle.keep_alive = False
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """The client has said all it will (``shutdown(SHUT_WR)``): what it has asked for in full is answered.
+        """Answer the whole requests of a client that has closed its direction (``shutdown(SHUT_WR)``), then close.
 
-        It may as well be gone, which nobody can tell before its answer is sent. So a request that waits for records is
-        answered at once, with those that there are. TLS ends both directions together.
+        The client may also be gone, which shows only when its answer is sent. So a request that waits for records is
+        answered at once, with the available records. TLS ends both directions together.
         """
         if self._stage is Stage.BODY:
             self._drop_unfinished()
@@ -102,11 +106,11 @@ class EdgeProtocol(TimedProtocol):
         return True
 
     def _owes_an_answer(self) -> bool:
-        """Whether something that was asked for in full is not answered."""
+        """Return whether a whole request still waits for its answer."""
         return bool(self.pipeline) or (self._active is not None and not self._active.response_complete)
 
     def _drop_unfinished(self) -> None:
-        """Forget a request whose body will never be whole; if it is being answered, its answer is lost."""
+        """Drop a request whose body will never be whole. If it is being answered, the answer is lost."""
         unfinished = self.cycle
         if unfinished is None or unfinished.response_complete:
             return
@@ -125,16 +129,16 @@ class EdgeProtocol(TimedProtocol):
         super().connection_lost(exc)
         self._reader = None
 
-    # The request that comes in, as its reader tells
+    # The request that comes in: calls of its reader
 
     @property
     def stage(self) -> Stage:
-        """Where in a request the parser is."""
+        """The place of the parser in a request."""
         return self._stage
 
     @property
     def body_bytes(self) -> int:
-        """The bytes of the body of this request that have come."""
+        """The number of bytes that have come of the body of this request."""
         return self._body_bytes
 
     def on_message_begin(self) -> None:
@@ -149,7 +153,7 @@ class EdgeProtocol(TimedProtocol):
         """Start the request whose head is whole, or queue it behind the one that is being answered.
 
         Raises:
-            Refusal: 503, too many requests wait here.
+            Refusal: 503, ``PIPELINED_REQUESTS_MAX`` requests wait here.
         """
         if len(self.pipeline) >= PIPELINED_REQUESTS_MAX:
             raise Refusal(Problem(kinds.OVERLOADED, f"more than {PIPELINED_REQUESTS_MAX} requests wait here"))
@@ -157,7 +161,7 @@ class EdgeProtocol(TimedProtocol):
         self.on_headers_complete()
         if self.pipeline and isinstance(self._active, EdgeCycle):
             self._active.watch_client()
-        # Only now: until here a refusal finds no cycle of this request.
+        # Not earlier, because a refusal before this finds no cycle of this request.
         self._stage = Stage.BODY
 
     def on_body(self, body: bytes) -> None:
@@ -198,7 +202,7 @@ class EdgeProtocol(TimedProtocol):
             self._go_on()
 
     def _go_on(self) -> None:
-        """To the next request, or to waiting for it."""
+        """Start the next request, or wait for it."""
         if self._has_said_all and not self._owes_an_answer():
             self._close_after_answer(is_client_sending=False)
             return
@@ -221,14 +225,14 @@ class EdgeProtocol(TimedProtocol):
         if self._stage is Stage.BODY and self.cycle is not None:
             failed = self.cycle
             if failed is self._active and not failed.response_complete and failed.ends_early():
-                # What it has done by then is not known here: its last words are its own.
+                # The application may have done a part of its work, so only it can say so.
                 failed.refuse_body(problem)
                 return
             failed.disconnected = True
             failed.message_event.set()
             if failed is self._active:
                 if failed.response_started:
-                    # Its answer is under way or out: there is no other to give.
+                    # Its answer has begun, so there can be no other.
                     self._close()
                 else:
                     self._write_and_close(problem)

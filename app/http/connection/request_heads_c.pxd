@@ -1,4 +1,4 @@
-"""The parts of ``request_heads_c.pyx`` that ``app.fast_path.connection_c`` also uses."""
+"""The declarations of ``request_heads_c.pyx`` that the compiled path of plain requests uses."""
 
 from libc.stdint cimport int64_t
 

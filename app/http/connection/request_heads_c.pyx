@@ -19,8 +19,8 @@ Framing. A field of interest comes at most once and with a value, User-Agent apa
     Connection      = "keep-alive"                          ; in any case, as often as it likes
     User-Agent      = any value, or none, but "rollway"     ; the library that is too old, which no plain head is of
 
-Names. Default deny: a head with any other field is not plain, so Transfer-Encoding, Upgrade, Expect, Range, conditions, Origin
-and keys of requests never are. Those that are::
+Names. Default deny: a head with any other field is not plain, so a head with Transfer-Encoding, Upgrade, Expect, Range, a
+condition, Origin or an idempotency key never is. The allowed names are::
 
     of interest     Host, Content-Length, Connection, Content-Type, Accept, Accept-Encoding, Authorization, Client-Id, X-Request-Id,
                     User-Agent
@@ -53,7 +53,7 @@ cdef enum:
     NAME_BYTES_MAX = 32
     TABLE_SIZE = 256
 
-    # What a byte may be part of.
+    # The parts of a head in which a byte may occur.
     IN_PATH = 1
     IN_QUERY = 2
     IN_NAME = 4
@@ -79,7 +79,7 @@ OF_INTEREST = {
     b"accept": ACCEPT, b"accept-encoding": ACCEPT_ENCODING, b"authorization": AUTHORIZATION, b"client-id": CLIENT_ID,
     b"x-request-id": REQUEST_ID, b"user-agent": USER_AGENT,
 }
-"""The headers that make a difference, and which one each is."""
+"""The headers that have an effect, and the kind of each."""
 
 
 cdef struct Name:
@@ -132,7 +132,7 @@ fill_tables()
 
 
 cdef int kind_of(const char* name, Py_ssize_t size) noexcept nogil:
-    """What the header of this name is; its letters are those of names."""
+    """Return the kind of the header with this name, which has only letters of names."""
     cdef char lower[NAME_BYTES_MAX]
     cdef unsigned int place = 2166136261u
     cdef Py_ssize_t at
@@ -152,7 +152,7 @@ cdef int kind_of(const char* name, Py_ssize_t size) noexcept nogil:
 
 
 cdef bint read_number(const char* data, Py_ssize_t start, Py_ssize_t end, int digits_max, int64_t* number) noexcept nogil:
-    """Read decimal digits without a leading zero; false if they are anything else, or too many."""
+    """Read decimal digits without a leading zero; return false if there is another byte, or too many digits."""
     cdef Py_ssize_t at
     cdef int64_t found = 0
     if not 0 < end - start <= digits_max or (data[start] == c"0" and end - start > 1):
@@ -166,7 +166,7 @@ cdef bint read_number(const char* data, Py_ssize_t start, Py_ssize_t end, int di
 
 
 cdef inline bint take(Span* span, Py_ssize_t start, Py_ssize_t size) noexcept nogil:
-    """Note a field of interest; false if there was one before, or it has no value."""
+    """Note a field of interest; return false if there was one before, or it has no value."""
     if span.size or not size:
         return False
     span.start, span.size = start, size
@@ -239,7 +239,7 @@ cdef bint read_field(const char* data, Py_ssize_t name_at, Py_ssize_t name_size,
     if kind == REQUEST_ID:
         return take(&head.request_id, at, size)
     if kind == USER_AGENT:
-        # The library of before is the application's to refuse: ``dependencies.LIBRARY_OF_BEFORE``.
+        # The application refuses the library that is too old: ``dependencies.LIBRARY_OF_BEFORE``.
         return size != 7 or memcmp(data + at, "rollway", 7) != 0
     return False
 
@@ -247,7 +247,7 @@ cdef bint read_field(const char* data, Py_ssize_t name_at, Py_ssize_t name_size,
 cdef bint read_head(
     const char* data, Py_ssize_t size, Py_ssize_t header_bytes_max, Py_ssize_t header_count_max, Head* head
 ) noexcept nogil:
-    """Whether ``data`` begins with a plain head, and what it says; see the module."""
+    """Read the plain head at the beginning of ``data`` into ``head``; return false if there is none, see the module."""
     cdef Py_ssize_t at = 0, name_at, name_size, value_at, end, counted_bytes, count = 0
     memset(head, 0, sizeof(Head))
     head.content_length = head.number = -1
@@ -300,7 +300,7 @@ cdef bint read_head(
 
 
 cdef bytes key_of(const char* data, Head* head):
-    """What equal requests have in common: method, target with 0 for its number, and the media types and codings of their headers."""
+    """Return the key of equal requests: method, target with 0 for its number, media types and codings of the headers."""
     cdef Py_ssize_t before = head.method.size + 1 + head.target.size, behind = 0
     cdef bytes key
     cdef char* at
@@ -343,7 +343,7 @@ cdef inline bytes text_of(const char* data, Span span):
 
 
 cdef object request_head(const char* data, Head* head):
-    """``RequestHead`` of a head that was read from ``data``."""
+    """Return the ``RequestHead`` of a head that was read from ``data``."""
     cdef RequestHead made = RequestHead.__new__(RequestHead)
     made.raw = PyBytes_FromStringAndSize(data, head.size)
     made.key = key_of(data, head)
@@ -358,7 +358,7 @@ cdef object request_head(const char* data, Head* head):
 
 
 def read(bytes data, Py_ssize_t start, Py_ssize_t header_bytes_max, Py_ssize_t header_count_max):
-    """The plain head at ``start``; ``None`` if there is none, or not all of it."""
+    """Return the plain head at ``start``; ``None`` if there is none, or if it is incomplete."""
     cdef Head head
     cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
     if not 0 <= start <= size:

@@ -19,7 +19,7 @@ from app.http.connection.stages import Stage
 from app.problems import kinds
 from app.problems.problem import Problem
 
-# Framing of chunks and trailers beside the bytes of a body: chunks of one byte take 5.
+# Bytes of chunk framing and trailers that are allowed for each byte of a body. A chunk of one byte takes 5.
 _FRAMING_BYTES_PER_BODY_BYTE = 16
 
 
@@ -33,12 +33,12 @@ class Connection(Protocol):
 
     @property
     def stage(self) -> Stage:
-        """Where in a request the parser is."""
+        """The place of the parser in a request."""
         ...
 
     @property
     def body_bytes(self) -> int:
-        """The bytes of the body of this request that have come."""
+        """The number of bytes that have come of the body of this request."""
         ...
 
     def on_message_begin(self) -> None:
@@ -78,7 +78,7 @@ class RequestReader:
     )
 
     def __init__(self, connection: Connection) -> None:
-        """Give ``connection`` its parser."""
+        """Set the parser of ``connection``."""
         self._connection = connection
         self._limits = connection.limits
         self._lines = RequestLines()
@@ -86,17 +86,17 @@ class RequestReader:
         self._header_bytes = self._header_count = self._framing_bytes = 0
         # Whether a request began in the bytes that the parser was given last.
         self._begins = False
-        # Behind the head of a CONNECT.
+        # Whether the parser has read the head of a CONNECT.
         self._is_over = False
         connection.parser = new_parser(self)
 
     def feed(self, data: bytes) -> bool:
-        """Let the parser have ``data``; return whether it takes more.
+        """Parse ``data`` and return whether the parser takes more.
 
-        It does not behind a CONNECT, as what follows belongs to another protocol.
+        It takes no more after a CONNECT, because the bytes behind its head belong to another protocol.
 
         Raises:
-            Refusal: the request breaks a limit or a rule, or its line is one of another protocol.
+            Refusal: the request breaks a limit or a rule, or its request line is one of another protocol.
             httptools.HttpParserError: the bytes are no HTTP, or a callback has failed.
         """
         connection = self._connection
@@ -112,7 +112,7 @@ class RequestReader:
         return True
 
     def _parse(self, data: memoryview) -> memoryview:
-        """Let the parser have ``data``; return what it has left because of an offer that is ignored."""
+        """Parse ``data`` and return the rest that the parser left because of an offer that is ignored."""
         connection = self._connection
         body_bytes_before = connection.body_bytes
         self._begins = False
@@ -131,12 +131,15 @@ class RequestReader:
         return data[:0]
 
     def _count_raw(self, raw_bytes: int, body_bytes_before: int) -> None:
-        """Bound what the parser keeps of one header, and chunk framing. All of the data was of this request."""
+        """Bound the bytes that the parser keeps of one header, and chunk framing.
+
+        All of the bytes that the parser was given last belong to this request.
+        """
         stage = self._connection.stage
         if stage is Stage.IDLE:
             return
         if stage is Stage.HEAD:
-            # Counts finished headers again: twice the limit is still a limit, and the parser's own memory has one.
+            # This counts finished headers again. Twice the limit still bounds the memory of the parser.
             self._framing_bytes += raw_bytes
             if self._framing_bytes > 2 * self._limits.header_bytes_max:
                 raise Refusal(headers_too_large(f"more than {self._limits.header_bytes_max} bytes"))
@@ -148,10 +151,10 @@ class RequestReader:
             raise Refusal(Problem(kinds.MALFORMED_REQUEST, "the body is framed in chunks without an end"))
 
     def _begin_without_offer(self) -> None:
-        """Take a request that offers another protocol as if it did not (RFC 9110, 7.8).
+        """Read a request that offers another protocol as if it did not (RFC 9110, 7.8).
 
-        The parser has seen a head and no body, as that would be the other protocol's. A new one is given the head again
-        without its offer, so the body is framed as any other.
+        The parser has read the head and stops there, because the body would be the other protocol's. A new parser
+        reads the head again without the offer, so that the body is framed as any other.
         """
         self._offers_upgrade = False
         connection = self._connection
@@ -177,7 +180,7 @@ class RequestReader:
             raise Refusal(headers_too_large(f"more than {self._limits.header_count_max} headers"))
         if self._connection.stage is Stage.HEAD:
             self._connection.on_header(name, value)
-        # Trailers are counted and dropped: the application believes that it has all headers by now.
+        # Trailers are counted and dropped, because the application has received all headers by now.
 
     def _count_header(self, size_bytes: int) -> None:
         self._header_bytes += size_bytes

@@ -1,4 +1,4 @@
-"""One request and its answer on a connection: uvicorn's own cycle with files, time limits and our errors."""
+"""One request and its answer on a connection: uvicorn's cycle with files, time limits and problem documents."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from app.problems.problem import Problem, instance_of
 from app.problems.request_context import CLIENT, CONTINUATION, may_change
 
 ENDS_EARLY = "rollway.ends_early"
-"""Of a scope, true: the application tells the client itself why its body is not read to its end."""
+"""The entry of a scope that is true if the application itself reports why a body is not read to its end."""
 
 CLIENT_LOOK_SECONDS = 1.0
-"""How often the client of a request that waits is looked for, while nothing of its connection is read."""
+"""The interval of checks whether the client of a waiting request is there, while nothing is read from it."""
 TLS_PIECE_BYTES = 64 * 1024
-"""Under TLS so much of an answer is written at a time.
+"""Bytes of an answer that are written at a time under TLS.
 
-A larger piece would be encrypted whole and handed to the transport below, which tells nobody that it is full.
+A larger piece would be encrypted whole and handed to the transport below, which does not report that it is full.
 """
 
 
 class Connection(Protocol):
-    """What a cycle needs of its connection."""
+    """The connection as its cycles use it."""
 
     stall_timeout_ms: int
     unsent_bytes_max: int
@@ -44,7 +44,7 @@ class Connection(Protocol):
 
     @property
     def wire(self) -> Wire:
-        """Its socket."""
+        """The socket of the connection."""
         ...
 
     @property
@@ -53,11 +53,11 @@ class Connection(Protocol):
         ...
 
     def keeps_unread_body(self) -> bool:
-        """Whether so little of the body is missing that it is cheaper to read it than to close the connection."""
+        """Return whether reading the rest of the body costs less than closing the connection."""
         ...
 
     def cut(self) -> None:
-        """Drop the connection and what was not sent."""
+        """Drop the connection and all unsent bytes."""
         ...
 
     def run_again(self, cycle: EdgeCycle) -> None:
@@ -66,10 +66,10 @@ class Connection(Protocol):
 
 
 class EdgeCycle(RequestResponseCycle):
-    """uvicorn's cycle, turned into one of ours by ``adopt``: it is made deep inside uvicorn.
+    """uvicorn's cycle with our rules. ``adopt`` turns one into the other, because uvicorn makes it deep inside.
 
-    ``closes`` says that the connection ends after the answer. The connection does that, not the cycle, as a body
-    that is still coming in would make the kernel reset the connection and take the answer with it.
+    ``closes`` says that the connection ends after the answer. The connection closes itself, and the cycle does not:
+    with a body that is still coming in, the kernel would reset the connection and lose the answer.
     """
 
     closes: bool
@@ -83,7 +83,7 @@ class EdgeCycle(RequestResponseCycle):
 
     @classmethod
     def adopt(cls, cycle: RequestResponseCycle, connection: Connection) -> EdgeCycle:
-        """Make ``cycle``, which has not begun, one of ours."""
+        """Turn ``cycle``, which has not begun, into an ``EdgeCycle``, and return it."""
         cycle.__class__ = cls
         adopted = cast("EdgeCycle", cycle)
         adopted.closes = adopted.is_impatient = adopted._ends_with_the_connection = False  # noqa: SLF001 - its own
@@ -94,7 +94,11 @@ class EdgeCycle(RequestResponseCycle):
         return adopted
 
     async def run_asgi(self, app: ASGI3Application) -> None:
-        """Run the application; a request that waits is no end, an end of patience at shutdown is no fault."""
+        """Run the application until it has answered or waits.
+
+        If the shutdown cancels it, the client receives a problem document, or the connection is cut behind a begun
+        answer.
+        """
         failure: BaseException | None = None
         cast("dict[str, Any]", self.scope)[CLIENT] = self
         try:
@@ -108,7 +112,7 @@ class EdgeCycle(RequestResponseCycle):
                 self.disconnected = True
             else:
                 await self.send_problem(Problem(kinds.SHUTTING_DOWN_UNFINISHED, "the service is stopping"))
-        except BaseException as error:  # noqa: BLE001 - raised again where uvicorn looks at how it ended
+        except BaseException as error:  # noqa: BLE001 - raised again in ``ended``, for uvicorn
             failure = error
 
         async def ended(*_: object) -> None:
@@ -118,7 +122,7 @@ class EdgeCycle(RequestResponseCycle):
         await super().run_asgi(ended)
 
     def _park(self, parked: Parked) -> None:
-        # Its traceback would keep the whole stack that it has left.
+        # The traceback would keep the whole stack alive.
         self.parked = parked.with_traceback(None)
         parked.__context__ = None
         forget_routing(cast("dict[str, Any]", self.scope))
@@ -134,13 +138,13 @@ class EdgeCycle(RequestResponseCycle):
             parked.waiting.expire()
 
     def stop_waiting(self) -> None:
-        """Answer with what there is, now or when the request comes to wait."""
+        """Answer with the available records: now, or as soon as the request waits."""
         self.is_impatient = True
         if self.parked is not None:
             self.parked.waiting.expire()
 
     def watch_client(self) -> None:
-        """Look now and then whether the client has left, while this waits and nothing of the connection is read."""
+        """Check at intervals whether the client has left, while the request waits and nothing is read."""
         if self.parked is not None and self._watched is not self.parked:
             self._watched = self.parked
             self._look_for_client(self.parked)
@@ -149,7 +153,7 @@ class EdgeCycle(RequestResponseCycle):
         if self.parked is not parked or self.disconnected:
             return
         if has_left(self.transport):
-            # It may only have said all it will. If it is gone, the first answer finds that out.
+            # The client may only have closed its direction. If it is gone, the first answer shows it.
             self.stop_waiting()
         else:
             asyncio.get_running_loop().call_later(CLIENT_LOOK_SECONDS, self._look_for_client, parked)
@@ -160,7 +164,7 @@ class EdgeCycle(RequestResponseCycle):
         self.connection.run_again(self)
 
     def lose_client(self) -> None:
-        """The connection is gone: what waits for the client or for its sake ends."""
+        """End all waits for the client or on its behalf, because the connection is gone."""
         self.disconnected = True
         self.message_event.set()
         if self.parked is not None:
@@ -169,8 +173,10 @@ class EdgeCycle(RequestResponseCycle):
             self.transfer.abort()
 
     def ends_early(self) -> bool:
-        """Whether a body that is refused is for the application to answer: its answer may have begun, and it may have
-        taken a part of the body."""
+        """Return whether the application answers if the body is refused.
+
+        Its answer may have begun, and it may have taken a part of the body.
+        """
         return bool(cast("dict[str, Any]", self.scope).get(ENDS_EARLY))
 
     def refuse_body(self, problem: Problem) -> None:
@@ -180,13 +186,13 @@ class EdgeCycle(RequestResponseCycle):
         self.message_event.set()
 
     async def send_500_response(self) -> None:
-        """What uvicorn sends for an application that failed without an answer."""
+        """Answer in place of an application that failed without an answer. uvicorn calls this."""
         is_write = may_change(cast("dict[str, Any]", self.scope))
         kind = kinds.INTERNAL_ERROR_OF_WRITE if is_write else kinds.INTERNAL_ERROR
         await self.send_problem(Problem(kind, "the service failed"))
 
     async def send_problem(self, problem: Problem) -> None:
-        """Answer with ``problem`` and close."""
+        """Answer with ``problem`` and close the connection."""
         body = problem.body(instance_of(cast("dict[str, Any]", self.scope)))
         headers = {**problem.all_headers(), "Content-Length": str(len(body)), "Connection": "close"}
         await self.send(
@@ -199,18 +205,18 @@ class EdgeCycle(RequestResponseCycle):
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def give_way(self) -> None:
-        """Let others have their turn, those that bring bodies at the same time among them."""
+        """Let other tasks run, also requests whose bodies come in at the same time."""
         await asyncio.sleep(0)
         await self.connection.bodies.enter()
 
     async def receive(self) -> ASGIReceiveEvent:
-        """The next piece of the body, or the client's leave.
+        """Return the next piece of the body, or the message that the client has left.
 
-        Unlike uvicorn's, it reads on only when no pipelined request waits, so what waits is bounded. Requests that had
-        to wait go on in turns: the pieces for hundreds may come at the same time.
+        Unlike uvicorn's, it resumes reading only if no pipelined request waits, so the waiting bytes are bounded.
+        Requests that had to wait continue in turns, because pieces for hundreds of them may come at the same time.
 
         Raises:
-            Problem: the connection refuses the rest of the body, and leaves it to the application to say so.
+            Problem: the connection refuses the rest of the body, and the application answers.
         """
         is_wanted = not self.disconnected and self.refusal is None
         if self.waiting_for_100_continue and is_wanted and not self.transport.is_closing():
@@ -231,7 +237,7 @@ class EdgeCycle(RequestResponseCycle):
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Send a part of the answer; a client that takes nothing for the stall timeout is cut off."""
+        """Send a part of the answer. A client that takes no byte for the stall timeout is cut off."""
         self._see_whether_lost()
         if self.flow.write_paused and not self.disconnected:
             await self._wait_for_writing()
@@ -251,14 +257,14 @@ class EdgeCycle(RequestResponseCycle):
         else:
             await super().send(message)
         if self.flow.write_paused and not self.disconnected:
-            # Whoever sent this may let go of what it holds once the client has taken nearly all of it.
+            # The sender may free its memory once the client has taken nearly all bytes.
             await self._wait_for_writing()
         if begins and not self.keep_alive:
-            # The head has said so. The connection closes itself once it is told that the answer is complete.
+            # The head announces the close. The connection closes itself when the answer is complete.
             self.closes, self.keep_alive = True, True
 
     def _end_with_the_connection(self, message: dict[str, Any]) -> None:
-        """Let an answer without a length end with its connection: HTTP/1.0 has no chunks (RFC 9112, 6.1)."""
+        """Let an answer without a length end with its connection, as HTTP/1.0 has no chunks (RFC 9112, 6.1)."""
         if not any(name.lower() == b"content-length" for name, _ in message.get("headers", ())):
             self._ends_with_the_connection, self.chunked_encoding = True, False
 
@@ -267,7 +273,7 @@ class EdgeCycle(RequestResponseCycle):
         return self.scope["scheme"] == "https"
 
     async def _send_pieces(self, message: ASGISendEvent) -> None:
-        """Send a body piece by piece, each once the client has taken nearly all that was written before."""
+        """Send a body in pieces, each one when the client has taken nearly all bytes before it."""
         whole = cast("dict[str, Any]", message)
         body, more_body = memoryview(whole.get("body", b"")), whole.get("more_body", False)
         while len(body) > TLS_PIECE_BYTES and not self.disconnected:
@@ -282,12 +288,12 @@ class EdgeCycle(RequestResponseCycle):
         await super().send(last)
 
     def _see_whether_lost(self) -> None:
-        """Note a loss of which the connection is told some turns of the loop later. Whatever is written is lost."""
+        """Note a lost client early. The connection learns of it only some iterations of the loop later."""
         if self.transport.is_closing():
             self.disconnected = True
 
     async def _wait_for_writing(self) -> None:
-        """Return when the transport takes more; a client that takes no byte for the stall timeout is cut off."""
+        """Return when the transport takes more. A client that takes no byte for the stall timeout is cut off."""
         taken = taken_mark(self.transport, is_tls=self._is_tls)
         while True:
             try:
@@ -358,8 +364,8 @@ class EdgeCycle(RequestResponseCycle):
             self.transport.write(b"\r\n")
 
     async def _until_written(self) -> None:
-        """Wait until the transport has handed all it holds to the kernel: the file's bytes come behind them."""
-        # Most often it does so at the end of this turn of the loop.
+        """Wait until the transport has handed all bytes to the kernel: the bytes of the file come behind them."""
+        # Most often it does so at the end of this iteration of the loop.
         await asyncio.sleep(0)
         if not self.transport.get_write_buffer_size():
             return

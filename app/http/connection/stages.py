@@ -1,4 +1,4 @@
-"""Where a connection is in a request, and what of its client it waits for."""
+"""States of a connection: its place in the request that comes in, and the next thing that its client must send."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Stage(enum.Enum):
-    """Where in a request the parser is."""
+    """The place of the parser in a request."""
 
     IDLE = enum.auto()
     HEAD = enum.auto()
@@ -14,7 +14,7 @@ class Stage(enum.Enum):
 
 
 class Waits(enum.Enum):
-    """What of its client a connection waits for, at most for one thing at a time."""
+    """The thing that a connection waits for from its client. It waits for at most one at a time."""
 
     NOTHING = enum.auto()
     NEXT_REQUEST = enum.auto()

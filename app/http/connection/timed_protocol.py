@@ -1,4 +1,4 @@
-"""Deadlines of a connection: what its client must send by when, and what happens otherwise."""
+"""Deadlines of a connection: the next thing that its client must send, and the end of clients that are late."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from app.problems.problem import Problem
 
 
 class TimedProtocol(PeerProtocol):
-    """A connection with one timer for all that it waits for.
+    """A connection with one timer for all its deadlines.
 
-    The timer is not moved with every deadline, but looks when it fires whether the deadline is there. Deadline and
-    stage are attributes of the connection itself, since plain requests set and read them for each request.
+    The timer is not moved with each deadline. When it fires, it checks whether the deadline has come. Deadline and
+    stage are attributes of the connection itself, because plain requests read and set them for each request.
 
     Thread: the event loop's.
     """
@@ -28,16 +28,16 @@ class TimedProtocol(PeerProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Of the request that comes in.
+        # The request that comes in.
         self._stage = Stage.IDLE
         self._message_number = 0
         self._body_bytes = self._body_bytes_at_check = 0
         self._waits_for = Waits.NOTHING
         self._waits_in_message = 0
         self._deadline = math.inf
-        # When the request that is being answered wants an answer at the latest; only plain ones say so here.
+        # The latest time of the answer that is being made. Only plain requests set it.
         self._answer_by = math.inf
-        # What its client had taken (``taken_mark``), and in which message, when it was last looked at.
+        # The message, and the ``taken_mark`` of the client, of the last check.
         self._taken = (-1, 0)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
@@ -53,7 +53,7 @@ class TimedProtocol(PeerProtocol):
         super().connection_lost(exc)
 
     def _expect(self, what: Waits, within_ms: float) -> None:
-        """Let ``what`` be late after ``within_ms``, and nothing else of the client."""
+        """Wait for ``what``, which is late after ``within_ms``, and for nothing else of the client."""
         self._waits_for = what
         self._waits_in_message = self._message_number
         deadline = self._deadline = self.loop.time() + within_ms / 1000
@@ -61,7 +61,7 @@ class TimedProtocol(PeerProtocol):
             self._look_at(deadline)
 
     def _set_deadline(self) -> None:
-        """Expect what is missing now."""
+        """Set the deadline of the part that is missing of the request that comes in."""
         if self._deaf:
             return
         stage, waits_for = self._stage, self._waits_for
@@ -91,9 +91,9 @@ class TimedProtocol(PeerProtocol):
         self._timer = self.loop.call_at(deadline, self._look)
 
     def _look(self) -> None:
-        """See what is late."""
+        """Check which deadlines have come."""
         self._timer, self._timer_at = None, math.inf
-        # Timers have a resolution, deadlines have not.
+        # A timer may fire this much before its time.
         now = self.loop.time() + 0.001
         if self._waits_for is not Waits.NOTHING:
             if now >= self._deadline:
@@ -107,12 +107,12 @@ class TimedProtocol(PeerProtocol):
             self._look_at(self._answer_by)
 
     def _answer_is_late(self) -> None:
-        """``_answer_by`` has come."""
+        """Answer now, because ``_answer_by`` has come. Here no answer has a deadline."""
 
     # Late clients
 
     def _look_at_client(self) -> None:
-        """It was late, and may have come while others took their turns."""
+        """End the wait if the client is still late. Bytes may have come while other connections took their turns."""
         if self._waits_for is not Waits.NOTHING and self.loop.time() + 0.001 >= self._deadline:
             self._client_is_late()
 
@@ -131,7 +131,7 @@ class TimedProtocol(PeerProtocol):
             self._check_body_rate()
 
     def _takes_bytes(self) -> bool:
-        """Whether the client has taken anything of its answer since this was last asked, or it is asked anew."""
+        """Return whether the client has taken bytes of its answer since the last check, or this check is the first."""
         taken = taken_mark(self.transport, is_tls=self.scheme == "https")
         asked_in_message, taken_before = self._taken
         self._taken = (self._message_number, taken)
@@ -141,7 +141,7 @@ class TimedProtocol(PeerProtocol):
         if self._deaf:
             return
         if self.flow.read_paused:
-            # It is us who do not read.
+            # The service does not read, so the client is not late.
             self._set_deadline()
         elif self._stage is Stage.HEAD:
             self._refuse(late_head(self.limits))
@@ -158,7 +158,7 @@ class TimedProtocol(PeerProtocol):
             self._refuse(slow_body(self.limits))
 
     def _is_our_turn(self) -> bool:
-        """Whether the client cannot go on before we do."""
+        """Return whether the client waits for the service before it can send more."""
         return self.flow.read_paused or self.cycle.waiting_for_100_continue
 
     @abstractmethod

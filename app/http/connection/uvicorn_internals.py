@@ -1,4 +1,4 @@
-"""What the connections here lean on beyond uvicorn's documented interface, and whether this uvicorn has it."""
+"""The internals of uvicorn that the connections use, and whether this uvicorn has them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _USED_CYCLE_ATTRIBUTES = [
 
 
 def missing_internals(protocol: type[Any] = HttpToolsProtocol, cycle: type[Any] = RequestResponseCycle) -> list[str]:
-    """What the classes here use of uvicorn's, documented nowhere, and what of that does not exist."""
+    """Return the undocumented names that the connections use and that this uvicorn does not have."""
     missing = [name for name in _USED_METHODS if not inspect.isfunction(getattr(protocol, name, None))]
     missing += [name for name in _USED_ATTRIBUTES if name not in protocol.__init__.__code__.co_names]
     missing += [name for name in _USED_CYCLE_ATTRIBUTES if name not in cycle.__init__.__code__.co_names]

@@ -11,7 +11,7 @@ from app.http.transfer.wire import Wire
 from log_model.reads import FileSlice
 
 SLACK_BYTES = 64 * 1024
-"""The last piece of a file may be larger than the others by this much."""
+"""The last piece of a file may exceed the budget by this much."""
 
 AnyPart = bytes | bytearray | memoryview | FileSlice
 """Bytes, or a stretch of a file."""
