@@ -1,8 +1,8 @@
 """The interface between connections and the hot tier: plain heads, their targets, calls, answers.
 
 A *plain* request for a hot route is answered on the connection itself, without scope, cycle, task and routing. The
-strict parser of ``request_heads_c.pyx`` reads plain heads and keeps no state. All other requests, and every request that
-the hot tier leaves alone, go through httptools to the application, the *twin*.
+strict parser of ``request_heads_c.pyx`` reads plain heads and keeps no state. All other requests, and every request
+that the hot tier leaves alone, go through httptools to the application, the *twin*.
 """
 
 from __future__ import annotations
