@@ -146,7 +146,7 @@ class BatchSearch:
     def find_cached(
         self, offset: Offset, limit: int, max_bytes: int, *, min_one: bool, content_bytes_max: int
     ) -> SegmentRead | None:
-        """As ``find``, but also ``None`` if the search would, or may have to, wait for the disk."""
+        """Return the result of ``find``; also ``None`` if the search would or may have to wait for the disk."""
         log = self.log
         if log.holes or not log.is_open:
             return None

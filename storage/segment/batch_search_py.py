@@ -121,11 +121,11 @@ class _Walk:
         self.position, self.end, self.base_offset, self.last_offset = position, end, base_offset, last_offset
 
     def content(self, start: int, end: int) -> memoryview:
-        """The bytes from ``start`` to ``end``, which are at hand."""
+        """Return the bytes from ``start`` to ``end``, which were loaded."""
         return memoryview(self._piece)[start - self._piece_at : end - self._piece_at]
 
     def has(self, start: int, end: int) -> bool:
-        """Whether those bytes are at hand."""
+        """Return whether the bytes from ``start`` to ``end`` are loaded."""
         return self._piece_at <= start and end <= self._piece_at + len(self._piece)
 
 
