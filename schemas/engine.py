@@ -49,4 +49,4 @@ class EngineDescription(Schema):
 
     engine: Annotated[str, Field(description="Name of the engine.", examples=["local"])]
     version: Annotated[str, Field(description="Version of the service.", examples=["0.1.0"])]
-    capabilities: EngineCapabilities
+    capabilities: Annotated[EngineCapabilities, Field(description="The capability table of the engine.")]
