@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from app.engine_local.partitions.appends import LocalAppends
 from app.fetch.fetching import Fetching
 from app.quotas.limits import QuotaEntity, QuotaKind, QuotaTable
 from app.quotas.sampled_rate import THROTTLE_MS_MAX, SampledRate
+from app.quotas.throttling import Quotas
 from tests.support.servers import ThreadedServer, http_client
 
 RECORDS = {"records": [{"value": "x"}]}
@@ -90,10 +90,13 @@ def test_a_write_that_fails_behind_the_append_is_unknown(client: httpx.Client, m
     for _ in range(3):
         assert client.post(PATH, json=RECORDS).status_code == 200
 
-    def fail(*_: object) -> None:
-        raise RuntimeError("planted behind the append")
+    def fail(_: Quotas, kind: QuotaKind, *_rest: object) -> int:
+        if kind is QuotaKind.PRODUCE:
+            raise RuntimeError("planted behind the append")
+        return 0
 
-    monkeypatch.setattr(LocalAppends, "count_produced", fail)
+    # Every append is charged once the engine has taken it.
+    monkeypatch.setattr(Quotas, "charge", fail)
     parts = {"partitions": [{"topic": "failed", "partition": 0, **RECORDS}]}
     requests: list[tuple[str, dict[str, Any]]] = [
         (PATH, {"json": RECORDS}),

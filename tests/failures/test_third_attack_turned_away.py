@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.http.connection import protocol
+from app.http.connection import peer_protocol
 from app.http.connection.connection_limits import TURNED_AWAY_MAX
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer
@@ -19,7 +19,7 @@ HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 def test_few_are_told_that_they_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those whose answer was on its way were counted by no limit, for seconds each."""
     # As long as the test.
-    monkeypatch.setattr(protocol, "LINGER_SECONDS", 60.0)
+    monkeypatch.setattr(peer_protocol, "LINGER_SECONDS", 60.0)
     with ThreadedServer(tmp_path / "data", connections_max=1) as server, Connection(server.port) as first:
         first.send(HEALTH)
         assert first.read_answer().status == 200
