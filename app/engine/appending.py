@@ -1,4 +1,4 @@
-"""Appends: batches of records on their way into partitions, and what the partitions know of their producers."""
+"""Appends: batches of records on their way into partitions, and the partitions' knowledge of their producers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Acks = Literal["0", "1", "all"]
 Durability = Literal["written", "fsynced"]
 
 Outcome = AppendResult | Exception
-"""What became of an append: its result, or the error that ``Appends.outcome_of`` raises."""
+"""The outcome of an append: its result, or the error that ``Appends.outcome_of`` raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendOptions:
-    """What an append waits for, and what it depends on.
+    """The acknowledgement that an append waits for, and the condition on which it is appended.
 
     ``acks`` is Kafka's: 0 waits for nothing, 1 for the partition, all for every replica. If ``durability`` is absent,
     ``acks`` and the topic's ``flush.policy`` decide. ``timeout_ms`` is for the whole wait. With ``expected_offset`` the
@@ -80,8 +80,8 @@ class PendingAppend(Protocol):
 class Enlistment(Protocol):
     """Permission to append to the partitions of one request, which belong to a transaction now.
 
-    While it is held, the transaction cannot end. Hold it until all batches are submitted, and across nothing that
-    waits. ``Transactions.enlist`` gives it.
+    While it is held, the transaction cannot end. Hold it until all batches are submitted, and do not wait meanwhile.
+    ``Transactions.enlist`` gives it.
     """
 
     @property
@@ -103,7 +103,7 @@ class Enlistment(Protocol):
 
 
 class ProducerState(NamedTuple):
-    """What a partition knows of one producer.
+    """A partition's knowledge of one producer.
 
     Example: after one batch of ten records from sequence 0, ``last_sequence`` is 9. ``batches`` are the last batches
     of this epoch that the engine remembers, oldest first; there may be none.
@@ -115,7 +115,7 @@ class ProducerState(NamedTuple):
 
 
 class Appends(Protocol):
-    """The one way into the partitions. Thread: the event loop."""
+    """The only entry to the partitions. Thread: the event loop."""
 
     def submit(
         self,
@@ -166,7 +166,7 @@ class Appends(Protocol):
     async def producer_state(
         self, partition: Partition, producer_id: int, *, behind_appends: bool = False
     ) -> ProducerState | None:
-        """Return what the partition knows of a producer; ``None`` if it has no records or forgot the producer.
+        """Return the partition's knowledge of a producer; ``None`` if it has no records or forgot the producer.
 
         With ``behind_appends`` the state includes every append that was submitted before this call.
 

@@ -1,4 +1,4 @@
-"""Transactional ids of the attempts of load jobs. They say whose they are, so that a start finds that out again."""
+"""Transactional ids of the attempts of load jobs. They name their job, so that a start can read it back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PARTS_BEFORE_APPLICATION = 4
 
 
 class AttemptName(NamedTuple):
-    """What the transactional id of an attempt says. Task and attempt are the caller's numbers."""
+    """The parts of the transactional id of an attempt. Task and attempt are the caller's numbers."""
 
     job_id: str
     task: int
@@ -24,15 +24,15 @@ class AttemptName(NamedTuple):
 
 
 def is_attempt(transactional_id: str) -> bool:
-    """Whether this is the transactional id of an attempt; no client can give itself such a one."""
+    """Return whether this is the transactional id of an attempt. No client can choose such an id."""
     return transactional_id.startswith(PREFIX)
 
 
 def parse_attempt(transactional_id: str) -> AttemptName:
-    """What ``str`` made this of.
+    """Return the name that ``str`` made this id of.
 
     Raises:
-        ValueError: it is no id of an attempt.
+        ValueError: this is no id of an attempt.
     """
     parts = transactional_id.removeprefix(PREFIX).split(".", _PARTS_BEFORE_APPLICATION)
     if not is_attempt(transactional_id) or len(parts) <= _PARTS_BEFORE_APPLICATION:
@@ -42,7 +42,7 @@ def parse_attempt(transactional_id: str) -> AttemptName:
 
 
 def application_of(transactional_id: str) -> str:
-    """The application whose attempt this is; the id itself when it is none's."""
+    """Return the application whose attempt has this id; the id itself if it is no attempt's."""
     if not is_attempt(transactional_id):
         return transactional_id
     try:

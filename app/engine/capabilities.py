@@ -1,4 +1,4 @@
-"""The capability table: what an engine can do beyond the calls that every engine has."""
+"""The capability table: the abilities of an engine beyond the calls that every engine has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Capability = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What one engine can do. It never changes while the engine runs.
+    """The capabilities of one engine. They never change while the engine runs.
 
     Example: the local engine has all of them. An engine over a cluster of brokers has no ``segments``, and the route
     that lists them answers 501.

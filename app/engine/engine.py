@@ -1,6 +1,6 @@
 """An engine: topics, appends, reads, transactions, and the state of the service's own, behind one port.
 
-Routes and the rooms below them hold an ``Engine`` and never a certain one; ``app.service`` chooses it.
+Routes and the rooms below them hold an ``Engine``, and never one implementation; ``app.service`` chooses it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from log_model.clock import Clock, ProtectedClock
 
 
 class Job(NamedTuple):
-    """Work that is done again and again, about every ``interval_ms``."""
+    """Work that is repeated about every ``interval_ms``."""
 
     run: Callable[[], Awaitable[None]]
     interval_ms: int
@@ -31,10 +31,10 @@ class Engine(Protocol):
     """The engine of one service. Thread: the event loop."""
 
     async def start(self) -> None:
-        """Read what the engine needs before the first request.
+        """Read the state that the engine needs before the first request.
 
         Raises:
-            StorageError, OSError: it cannot be read.
+            StorageError, OSError: a file or log cannot be read.
         """
         ...
 
@@ -54,12 +54,12 @@ class Engine(Protocol):
         ...
 
     def leave_out_producer_ids(self, largest: int) -> None:
-        """Give no producer id up to ``largest``: something that the engine does not know of may hold it."""
+        """Give no producer id up to ``largest``: an owner outside the engine may hold it."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """The clock of the wall, and of elapsed time."""
+        """The clock of wall time and of elapsed time."""
         ...
 
     @property
@@ -75,7 +75,7 @@ class Engine(Protocol):
 
     @property
     def protected_clock(self) -> ProtectedClock:
-        """The clock by which things expire: a jump forward alone lets nothing expire."""
+        """The clock by which records and transactions expire. A jump forward of wall time alone lets none expire."""
         ...
 
     @property
@@ -96,7 +96,7 @@ class Engine(Protocol):
         """Return the topic of this name.
 
         Raises:
-            UnknownTopicOrPartitionError: there is none.
+            UnknownTopicOrPartitionError: there is no such topic.
         """
         ...
 

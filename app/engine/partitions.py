@@ -48,7 +48,7 @@ class Partition(Protocol):
 
     @property
     def topic_id(self) -> str:
-        """The id of the partition's topic. A topic that is created again has another."""
+        """The id of the partition's topic. A topic that is created again has another id."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class Partition(Protocol):
 
     @property
     def offline_reason(self) -> str | None:
-        """Why the partition takes no appends; ``None`` if it does."""
+        """Why the partition takes no appends; ``None`` if it takes appends."""
         ...
 
     @property

@@ -88,12 +88,12 @@ class PendingRead(Protocol):
     async def outcome(self, then: Callable[[ReadOutcome], Result], *, max_bytes: int | None = None) -> Result:
         """Read, and return the result of ``then``, which runs in the thread that reads; on the loop if nothing is read.
 
-        ``max_bytes`` is a limit beside that of the read. May be called again, and then reads again.
+        ``max_bytes`` is a limit beside that of the read. The method may be called again, and then reads again.
 
         Raises:
             OffsetOutOfRangeError: the log start offset is above the start by now.
             UnknownTopicOrPartitionError: the topic was deleted meanwhile.
-            StorageError: the engine refuses the read, or stored bytes are damaged. Also what ``then`` raises.
+            StorageError: the engine refuses the read, or stored bytes are damaged. Errors of ``then`` are passed on.
         """
         ...
 
@@ -147,7 +147,7 @@ class ManyReadOptions:
 
 
 class ManyRead(NamedTuple):
-    """Outcomes in the order of the reads. With ``waiting`` there are none: read again once it is complete."""
+    """Outcomes in the order of the reads. With ``waiting`` there are no outcomes: read again once it is complete."""
 
     outcomes: Sequence[PartitionOutcome]
     waiting: Waiting | None = None
@@ -212,7 +212,7 @@ class PartitionSplits(NamedTuple):
 
 
 class StoredBatches(Limits, Protocol):
-    """The batches of a partition as they were when they were asked for. Thread: the one that it was given to."""
+    """The batches of a partition at one moment. Thread: the thread that received it."""
 
     def read(self, offset: Offset, max_bytes: int, *, isolation: Isolation) -> FetchData:
         """Return the batches from ``offset``: at most ``max_bytes``, but always the whole first batch.
@@ -239,7 +239,7 @@ class Reads(Protocol):
         ...
 
     async def many(self, reads: Sequence[PartitionRead], options: ManyReadOptions) -> ManyRead:
-        """Read several partitions in order; each gets the bytes that those before it left of ``max_bytes``.
+        """Read several partitions in order; each gets the bytes that earlier partitions left of ``max_bytes``.
 
         An error of one partition is its outcome. With ``wait_ms`` begin to wait instead, if no partition failed or
         diverged and all of them together have less than ``min_bytes``.
@@ -256,7 +256,9 @@ class Reads(Protocol):
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         current_leader_epoch: int | None = None,
     ) -> FoundOffset | None:
-        """Return the first visible record at or after ``timestamp``, or the offset of a place; ``None`` if none is.
+        """Return the first visible record at or after ``timestamp``, or the offset of a place.
+
+        The result is ``None`` if there is no such record.
 
         ``max_timestamp`` is the first record with the largest timestamp.
 
@@ -271,7 +273,7 @@ class Reads(Protocol):
         """Cut ranges between batches into splits of about equal bytes; the splits of each range, in their order.
 
         Raises:
-            TooManySplitsError: there would be more than ``count_max``.
+            TooManySplitsError: there would be more splits than ``count_max``.
             OffsetOutOfRangeError: a bound is outside the log.
             OffsetNotAvailableError: the high watermark of a range without a fixed end has not reached the leader epoch.
             StorageError: the engine refuses the read, or stored bytes are damaged.

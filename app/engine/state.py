@@ -20,11 +20,11 @@ class StateLog(Protocol):
 
     @property
     def record_count(self) -> int:
-        """Records in the log, those included that later records of their keys replace."""
+        """Number of records in the log, including records that a later record of the same key replaces."""
         ...
 
     async def load(self) -> dict[bytes, bytes]:
-        """Return the last value of each key that is not forgotten; nothing if nothing was ever written.
+        """Return the last value of each key that is not forgotten. The map is empty if no change was ever written.
 
         Raises:
             CorruptionError: the log is damaged.
@@ -34,8 +34,8 @@ class StateLog(Protocol):
     async def write(self, changes: Sequence[Change], *, durable: bool = True) -> None:
         """Write changes in this order. A crash keeps all of them or none. They fit into one batch.
 
-        Durable: on return. With ``durable=False`` they are durable with the next write that is: for changes that the
-        next start finds out again.
+        Durable: on return. With ``durable=False`` the changes become durable with the next durable write. That suits
+        changes that the next start can derive again.
 
         Raises:
             Problem: overloaded; nothing was written.
@@ -47,8 +47,9 @@ class StateLog(Protocol):
     async def shorten(self, live: AsyncGenerator[Sequence[Change], None]) -> None:
         """Write all of ``live`` again, and delete every record before it. Durable: on return.
 
-        ``live`` yields everything that counts, each part while it cannot change: its change is written behind it. The
-        generator is closed in any case. After a crash in between the log has both, which loads the same.
+        ``live`` yields every change that counts, each part while its keys cannot change: a later change of them is
+        written behind it. The generator is closed in any case. After a crash in between, the log has the old and the
+        new records, which load the same.
 
         Raises:
             as ``write``; no record is deleted then.

@@ -8,7 +8,7 @@ from app.engine.partitions import Topic
 from log_model.errors import InconsistentTopicIdError
 
 ZERO_TOPIC_ID = "A" * 22
-"""What stands for no id in Kafka's protocol."""
+"""The id that stands for no id in Kafka's protocol."""
 
 
 class TopicIds(Protocol):
@@ -19,15 +19,15 @@ class TopicIds(Protocol):
         ...
 
     def learn(self) -> None:
-        """Learn the ids of all topics. It may look at each topic: call it once for a request with unknown ids."""
+        """Learn the ids of all topics. The call may look at each topic: make it once for a request with unknown ids."""
         ...
 
 
 def check_topic_id(name: str, topic_id: str, asked: str | None) -> None:
-    """Return if the topic called ``name``, which has the id ``topic_id``, is the one that is asked for.
+    """Return if the topic called ``name``, which has the id ``topic_id``, is the topic that the caller asked for.
 
     Raises:
-        InconsistentTopicIdError: the caller asked for another topic, such as one of this name that was deleted.
+        InconsistentTopicIdError: the caller asked for another topic, such as a deleted topic of this name.
     """
     if asked not in (None, ZERO_TOPIC_ID, topic_id):
         raise InconsistentTopicIdError(f"topic {name} has the id {topic_id}, not {asked}")

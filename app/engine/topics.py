@@ -31,7 +31,7 @@ class PartitionView(NamedTuple):
 
 
 class PartitionCounts(NamedTuple):
-    """The number of all partitions, and of those that take no appends."""
+    """The number of all partitions, and of the partitions that take no appends."""
 
     all: int
     offline: int
@@ -40,8 +40,8 @@ class PartitionCounts(NamedTuple):
 class PartitionEpochs(NamedTuple):
     """The leader epochs of a partition, the oldest first. The last one ends at ``log_end_offset``.
 
-    ``asked`` is the end of the epoch that the caller asked for: of the greatest epoch not above it that has records.
-    ``None`` if the caller asked for none, or if the epoch is unknown.
+    ``asked`` is the end of the epoch that the caller asked for: of the greatest epoch not above it that has records. It
+    is ``None`` if the caller asked for no epoch, or if the epoch is unknown.
     """
 
     leader_epoch: LeaderEpoch
@@ -53,8 +53,8 @@ class PartitionEpochs(NamedTuple):
 class Topics(Protocol):
     """The topics of an engine. Thread: the event loop.
 
-    Calls with a name raise ``UnknownTopicOrPartitionError`` if there is no such topic. Calls with a partition raise it
-    if the partition's topic was deleted, where they need more than the handle.
+    Calls with a name raise ``UnknownTopicOrPartitionError`` if there is no such topic. Calls with a partition that need
+    more than the handle raise it if the partition's topic was deleted.
     """
 
     @property
@@ -76,7 +76,7 @@ class Topics(Protocol):
         ...
 
     async def ensure(self, name: str, partition_count: int, config: dict[str, object]) -> tuple[Topic, bool]:
-        """Return the topic, which is created unless the same one exists; the second value says whether it was.
+        """Return the topic, which is created unless the same one exists; the second value says whether it was created.
 
         Raises:
             TopicExistsError, InvalidTopicError, InvalidConfigError, DiskFullError
@@ -85,7 +85,7 @@ class Topics(Protocol):
         ...
 
     async def alter(self, name: str, *, config: dict[str, object | None], partition_count: int | None = None) -> Topic:
-        """Change settings or add partitions; ``None`` resets a setting. Every partition goes by them on return.
+        """Change settings or add partitions; ``None`` resets a setting. On return every partition has the settings.
 
         Raises:
             UnknownTopicOrPartitionError, InvalidTopicError, InvalidConfigError, DiskFullError
@@ -101,7 +101,7 @@ class Topics(Protocol):
         ...
 
     async def describe(self, partitions: Sequence[Partition]) -> Sequence[PartitionView]:
-        """Return a view of each partition, in order. The values of one view are of one moment."""
+        """Return a view of each partition, in order. All values of one view are from one moment."""
         ...
 
     async def segments(self, partition: Partition) -> Sequence[SegmentInfo]:

@@ -1,4 +1,4 @@
-"""Producers and transactions: who writes in which, how each ends, and the transactions that are decided together."""
+"""Producers and transactions: writers, partitions and ends, and the transactions that are decided together."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ProducerIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One transactional id: its producer, and its transaction if it has one. Immutable: a transition makes another.
+    """One transactional id: its producer, and its transaction if it has one. Immutable: transitions make new objects.
 
     Times are milliseconds since 1970; ``start_ms`` is ``NO_TIME`` before the first transaction. ``partitions`` are
     the partitions that the transaction writes to; a complete transaction has none.
@@ -142,7 +142,7 @@ class PooledProducer:
         return first
 
     def keep(self, identity: ProducerIdentity) -> None:
-        """Go on with the identity that the end of the transaction was answered with."""
+        """Go on with the identity that the end of the transaction returned."""
         self.identity = identity
         self._sequences.clear()
         self.is_kept = True
@@ -154,11 +154,12 @@ class PooledProducers(Protocol):
     def producer(self, timeout_ms: int, wait_ms: int) -> AbstractAsyncContextManager[PooledProducer]:
         """Lend a producer without an open transaction.
 
-        Unless the borrower calls ``keep``, the engine aborts what the producer leaves open, and does not wait for that.
+        Unless the borrower calls ``keep``, the engine aborts a transaction that the producer leaves open. The context
+        does not wait for that.
 
         Raises:
             DiskFullError: the end of an earlier transaction waits for space on a disk.
-            as ``Transactions.initialise``.
+            The errors of ``Transactions.initialise``.
         """
         ...
 
@@ -166,8 +167,8 @@ class PooledProducers(Protocol):
 class Attempts(Protocol):
     """Transactions that are decided together: the attempts of load jobs. Each has its own producer and writes once.
 
-    The owner makes the decision durable in a log of its own; the engine carries it out. An attempt never times out. The
-    transactional id of an attempt is made by ``app.engine.attempt_names``.
+    The owner makes the decision durable in a log of its own, and the engine carries it out. An attempt never times out.
+    ``app.engine.attempt_names`` makes the transactional ids of attempts.
 
     Thread: the event loop. ``Transactions.start`` comes first.
     """
@@ -176,7 +177,7 @@ class Attempts(Protocol):
     """Called before records of the attempt with this name are taken; raises if its owner has decided or decides now."""
 
     async def all(self) -> list[Transaction]:
-        """Return every attempt that the engine knows, of earlier runs also."""
+        """Return every attempt that the engine knows, including attempts of earlier runs."""
         ...
 
     async def partitions_of(self, names: Collection[str]) -> Mapping[str, Collection[PartitionName]]:
@@ -205,7 +206,7 @@ class Attempts(Protocol):
         Raises:
             Problem: overloaded.
             StorageError: a partition of a winner is offline.
-            what ``decision`` raises.
+            The errors of ``decision``.
         """
         ...
 
@@ -225,7 +226,7 @@ class Attempts(Protocol):
 
         Raises:
             Problem: overloaded.
-            StorageError: it could not be written down.
+            StorageError: the change could not be written down.
         """
         ...
 
@@ -245,7 +246,7 @@ class Transactions(Protocol):
     def attempts(self) -> Attempts: ...
 
     async def start(self) -> None:
-        """Read the transactions of earlier runs, and go on ending the decided ones. It may be called more than once.
+        """Read the transactions of earlier runs, and go on ending the decided ones. Further calls are allowed.
 
         A failure does not raise: ``failure`` says why transactions are refused then.
         """
@@ -253,7 +254,7 @@ class Transactions(Protocol):
 
     @property
     def failure(self) -> str | None:
-        """Why nothing is known of transactions; ``None`` if they are known."""
+        """Why the transactions are unknown; ``None`` if they are known."""
         ...
 
     def name_of(self, producer_id: int) -> str | None:
@@ -285,7 +286,7 @@ class Transactions(Protocol):
         """Return the sequence of the last record of each of these producers in a partition, by producer id.
 
         -1 is the sequence of a producer whose records are all of an earlier epoch. Producers without a record in the
-        partition are left out, and so are all if there is no such partition.
+        partition are left out. The result is empty if there is no such partition.
         """
         ...
 
@@ -308,7 +309,7 @@ class Transactions(Protocol):
             InvalidTransactionTimeoutError: ``timeout_ms`` is above the limit of the service.
             ConcurrentTransactionsError: the open transaction was not ended in time; the abort goes on.
             Problem: overloaded.
-            StorageError: it could not be written down.
+            StorageError: the change could not be written down.
         """
         ...
 
@@ -325,11 +326,11 @@ class Transactions(Protocol):
         a late request of a transaction that has ended must not open another. An offline partition is not enlisted.
 
         Raises:
-            InvalidPidMappingError: the producer belongs to no transactional id, or to another than the given one.
+            InvalidPidMappingError: the producer belongs to no transactional id, or not to the given one.
             ProducerFencedError: a newer instance was initialised, or the transaction timed out.
             ConcurrentTransactionsError: the last transaction is being ended.
             Problem: overloaded, too_many_partitions.
-            StorageError: it could not be written down.
+            StorageError: the change could not be written down.
         """
         ...
 
@@ -338,8 +339,8 @@ class Transactions(Protocol):
     ) -> Transaction:
         """Commit or abort. On return the decision is durable and every reader sees it.
 
-        The producer of the returned transaction goes on with the next transaction. The same request again, after a lost
-        answer and before the next transaction, returns the same.
+        The producer of the returned transaction goes on with the next transaction. A repeated request, after a lost
+        response and before the next transaction, returns the same transaction.
 
         Raises:
             InvalidPidMappingError: the transactional id is not known, or it belongs to another producer.
@@ -348,7 +349,7 @@ class Transactions(Protocol):
             InvalidTxnStateError: there is nothing to commit, or the transaction has ended the other way.
             ConcurrentTransactionsError: the transaction before is being ended.
             Problem: request_timed_out. The end goes on, and may still fail before it is decided.
-            StorageError: it could not be written down.
+            StorageError: the decision could not be written down.
         """
         ...
 
@@ -358,7 +359,7 @@ class Transactions(Protocol):
         The markers follow later.
 
         Raises:
-            as ``end``, but for request_timed_out.
+            The errors of ``end`` except request_timed_out.
         """
         ...
 

@@ -37,6 +37,7 @@ _PATTERNS = {instead: re.compile(phrase.replace(" ", r"\s+"), re.IGNORECASE) for
 FINISHED = (
     "app/access",
     "app/cli",
+    "app/engine",
     "app/event_loop",
     "app/http",
     "app/load_jobs/refusals.py",
