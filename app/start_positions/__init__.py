@@ -1,4 +1,4 @@
-"""Where groups start to read: the first answer to that question, kept for whoever asks again.
+"""Start positions of groups: the first response to a group's request, kept for its later requests.
 
-``state`` is what is known, ``records`` how it is written down, ``registry`` pins on the event loop.
+``state`` holds the positions, ``records`` writes them down, and ``registry`` pins them on the event loop.
 """

@@ -1,10 +1,10 @@
-"""The records of ``__start_positions``: the key is the group's id, the value JSON with all that is pinned for it.
+"""The records of ``__start_positions``. The key is the group's id, and the value is JSON with all pins of the group.
 
 ::
 
     {"version": 1, "asked_ms", "topics": [[name, topic id, [partition, ...], [offset, ...]], ...]}
 
-The last record of a key counts; a null value says that nothing is pinned.
+The last record of a key counts. A null value says that the group has no pins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _VERSION = 1
 
 
 def group_change(group_id: str, group: PinnedGroup | None) -> Change:
-    """The record that says all of a group, or forgets it."""
+    """Return the record with all pins of a group, or the record that forgets the group."""
     if group is None:
         return group_id.encode(), None
     topics = [
@@ -33,10 +33,10 @@ def group_change(group_id: str, group: PinnedGroup | None) -> Change:
 
 
 def read_table(known: Mapping[bytes, bytes]) -> PositionTable:
-    """What the records say.
+    """Return the table that the records describe.
 
     Raises:
-        CorruptionError: one of them is none of ours.
+        CorruptionError: a record is none of this topic's.
     """
     table = PositionTable()
     for key, value in known.items():

@@ -1,7 +1,7 @@
-"""Start positions on the event loop: durable in ``__start_positions`` before anybody is told of them.
+"""Start positions on the event loop: durable in ``__start_positions`` before a caller receives them.
 
-What is known needs no write and no turn. Whoever pins waits for the pins before it: two who ask for the same group at
-once are told the same.
+A request whose positions are known needs no write and no lock. A request that pins waits for earlier pins: two
+concurrent requests for the same group receive the same positions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 GROUP_POSITION_COUNT_MAX = 3_000
-"""Positions of one group: all of them are one record, which must fit into a batch."""
+"""Limit on the positions of one group. One record holds them all, and must fit into a batch."""
 SHORTEN_ABOVE_COUNT = 10_000
 SHORTEN_ABOVE_RATIO = 10
 _RETRY_AFTER_MS = 1_000
@@ -43,14 +43,14 @@ _NO_IDS: Mapping[str, str] = MappingProxyType({})
 
 
 class PositionLimits(NamedTuple):
-    """How much is remembered, and for how long."""
+    """Limits on the number of positions and on the time that they are kept."""
 
     count_max: int = 100_000
     expiration_ms: int = 604_800_000
 
 
 class Pinned(NamedTuple):
-    """Where a group starts, and whether some of that was not known before."""
+    """The start positions of a group, and whether some of them are new."""
 
     positions: Positions
     is_new: bool
@@ -59,7 +59,7 @@ class Pinned(NamedTuple):
 class StartPositions:
     """All start positions of one data directory.
 
-    Thread: the event loop. ``start`` comes before everything else.
+    Thread: the event loop. Call ``start`` before every other method.
     """
 
     def __init__(self, engine: Engine, limits: PositionLimits | None = None) -> None:
@@ -74,13 +74,13 @@ class StartPositions:
         self._loaded = False
         self._failure: str | None = None
 
-    # The life of it
+    # Start and stop
 
     async def start(self) -> None:
-        """Read what was known at the last stop.
+        """Read the positions that were known at the last stop.
 
-        A damaged log does not keep the service from starting: start positions are refused then, and the reason is
-        shown.
+        A damaged log does not keep the service from starting. Requests for start positions are then refused, and the
+        reason is shown.
         """
         try:
             self._table = read_table(await self._log.load())
@@ -92,7 +92,7 @@ class StartPositions:
             logger.error("there are no start positions: %s", error)
 
     async def close(self) -> None:
-        """Finish what runs, take nothing more."""
+        """Finish the running work, and take no more."""
         self._stopping = True
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
@@ -106,11 +106,11 @@ class StartPositions:
     # Looking
 
     def position_count(self) -> int:
-        """Positions that are pinned."""
+        """Return the number of pinned positions."""
         return self._table.position_count
 
     def find(self, group_id: str) -> Positions:
-        """Where a group starts; nothing for topics that do not exist any more.
+        """Return the start positions of a group, without topics that no longer exist.
 
         Raises:
             PartitionOfflineError: the log of start positions could not be read.
@@ -129,17 +129,19 @@ class StartPositions:
     # Changing
 
     async def pin(self, group_id: str, wanted: Positions, topic_ids: Mapping[str, str] = _NO_IDS) -> Pinned:
-        """Pin what is not pinned yet, and say what is, of every partition in ``wanted``. Durable: on return.
+        """Pin every partition in ``wanted`` that has no pin yet, and return the pins of all of them.
 
-        ``topic_ids`` are those of the topics that the caller means, as far as the caller knows them.
+        Durable: on return.
 
-        Asking keeps a group from being forgotten for the time of ``PositionLimits.expiration_ms``, give or take half.
+        ``topic_ids`` has the ids of the topics that the caller means, as far as the caller knows them.
+
+        A call keeps a group from being forgotten for the time of ``PositionLimits.expiration_ms``, give or take half.
 
         Raises:
             Problem: overloaded, or more positions than a group may have.
-            UnknownTopicOrPartitionError: there is no such partition; nothing is pinned then.
-            InconsistentTopicIdError: a topic is not the one that the caller means; nothing is pinned then.
-            StorageError: it could not be written down.
+            UnknownTopicOrPartitionError: there is no such partition, and no position is pinned.
+            InconsistentTopicIdError: a topic is not the one that the caller means, and no position is pinned.
+            StorageError: the pins could not be written down.
         """
         self._check_ready()
         there = self._check_there(wanted, topic_ids)
@@ -174,11 +176,11 @@ class StartPositions:
             raise Problem(kinds.OVERLOADED, detail, retry_after_ms=_RETRY_AFTER_MS)
 
     async def delete(self, group_id: str, topic: str | None) -> Positions:
-        """Forget where a group starts, in one topic or in all; what was forgotten. Durable: on return.
+        """Forget the start positions of a group in one topic or in all, and return them. Durable: on return.
 
         Raises:
             Problem: overloaded.
-            StorageError: it could not be written down.
+            StorageError: the change could not be written down.
         """
         self._check_ready()
         return await self._apart(self._delete(group_id, topic), f"forgetting start positions of {group_id!r}")
@@ -201,7 +203,7 @@ class StartPositions:
             self._asked.forget(group_id)
 
     def _check_there(self, wanted: Positions, asked_ids: Mapping[str, str]) -> dict[str, str]:
-        """The ids of the topics that are asked for, all of whose partitions exist."""
+        """Return the ids of the requested topics. All requested partitions exist."""
         for name, offsets in wanted.items():
             for partition in offsets:
                 self._engine.partition(name, partition)
@@ -215,11 +217,11 @@ class StartPositions:
         return topic_ids
 
     def _is_fresh(self, group_id: str) -> bool:
-        """Whether this run has written down that the group was asked for, within half of its life."""
+        """Return whether this run has written down a request for the group, within half of the group's life."""
         return not self._asked.is_restored(group_id) and self._asked.age_ms(group_id) < self._limits.expiration_ms // 2
 
     async def _apart(self, work: Coroutine[Any, Any, Result], name: str) -> Result:
-        """Do ``work`` in a task that a caller who goes away does not cancel: the table says what the log says."""
+        """Do ``work`` in a task that survives the cancellation of its caller, so that the table agrees with the log."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -256,7 +258,7 @@ class StartPositions:
 
 
 def _asked(group: PinnedGroup, wanted: Positions, topic_ids: dict[str, str]) -> Positions | None:
-    """What is pinned of ``wanted``; ``None`` when that is not all of it."""
+    """Return the pins of ``wanted``; ``None`` if one of the positions is not pinned."""
     answer: dict[str, dict[int, int]] = {}
     for name, offsets in wanted.items():
         of_topic = answer[name] = {}

@@ -1,4 +1,4 @@
-"""What is known of start positions, without a clock, a loop or a disk."""
+"""The state of start positions, without a clock, a loop or a disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Positions = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class PinnedTopic:
-    """Where a group starts in a topic; meaningless once the topic of this name has another id."""
+    """The start positions of a group in a topic; meaningless once the topic of this name has another id."""
 
     topic_id: str
     offsets: Mapping[int, int]
@@ -19,7 +19,7 @@ class PinnedTopic:
 
 @dataclass(frozen=True, slots=True)
 class PinnedGroup:
-    """Everything that is pinned for a group. Immutable: a change makes another."""
+    """All pins of a group. Immutable: a change makes another object."""
 
     topics: Mapping[str, PinnedTopic]
     asked_ms: int
@@ -27,17 +27,17 @@ class PinnedGroup:
 
     @property
     def count(self) -> int:
-        """Its positions."""
+        """The number of pinned positions."""
         return sum(len(topic.offsets) for topic in self.topics.values())
 
     def find(self, topic: str, topic_id: str, partition: int) -> int | None:
-        """Where it starts in this partition; ``None`` when nothing is pinned, or only for a topic that is gone."""
+        """Return the start position in this partition; ``None`` if it has no pin, or only one of a deleted topic."""
         pinned = self.topics.get(topic)
         return None if pinned is None or pinned.topic_id != topic_id else pinned.offsets.get(partition)
 
 
 class PositionTable:
-    """All groups. Counts their positions as it goes."""
+    """All groups. The table counts their positions as they change."""
 
     def __init__(self) -> None:
         self._groups: dict[str, PinnedGroup] = {}
@@ -50,11 +50,11 @@ class PositionTable:
         return iter(tuple(self._groups.items()))
 
     def find(self, group_id: str) -> PinnedGroup | None:
-        """What is pinned for a group."""
+        """Return the pins of a group."""
         return self._groups.get(group_id)
 
     def put(self, group_id: str, group: PinnedGroup | None) -> None:
-        """Take note of what is pinned for a group now; ``None`` forgets it."""
+        """Replace the pins of a group; ``None`` forgets the group."""
         before = self._groups.pop(group_id, None)
         self.position_count -= 0 if before is None else before.count
         if group is not None:
@@ -65,7 +65,7 @@ class PositionTable:
 def pin(
     group: PinnedGroup | None, wanted: Positions, topic_ids: Mapping[str, str], now_ms: int
 ) -> tuple[PinnedGroup, bool]:
-    """The group with ``wanted`` pinned where nothing was, and whether that changes a position.
+    """Pin ``wanted`` where the group has no pin; return the group, and whether a position changes.
 
     Positions in topics that were deleted since are replaced. ``topic_ids`` has every topic of ``wanted``.
     """

@@ -49,6 +49,7 @@ FINISHED = (
     "app/routes",
     "app/server",
     "app/settings.py",
+    "app/start_positions",
     "client/src/pyspark_rollway",
     "client/src/rollway/client",
     "client/src/rollway/records",
