@@ -1,7 +1,7 @@
-"""Load jobs: many writers, some of them tried again, and one decision whose records count.
+"""Load jobs: many writers, some of them repeated, and one decision about the records that count.
 
-``state`` says what may happen, and ``records`` how it is written down; ``store`` holds both. ``registry`` is the door
-for requests: ``enlisting`` gives producer ids to attempts, ``decisions`` begins, commits and aborts jobs, and
-``endings`` carries decisions out. ``progress`` counts what has arrived. The transactions are
+``state`` defines the states and transitions, and ``records`` their form in the log; ``store`` holds both. ``registry``
+is the entry for requests: ``enlisting`` gives producer ids to attempts, ``decisions`` begins, commits and aborts jobs,
+and ``endings`` carries decisions out. ``progress`` counts rows and bytes. The transactions are
 ``app.engine.transactions.Attempts``.
 """

@@ -1,4 +1,4 @@
-"""Decisions about jobs: begin, commit and abort, each made while no other runs for the application."""
+"""Decisions about jobs: begin, commit and abort, each made while no other decision runs for the application."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Winner(NamedTuple):
-    """A producer whose records count, and their number; with ``None`` the number is not checked."""
+    """A producer whose records count, and the number of its records; with ``None`` the number is not checked."""
 
     producer_id: int
     rows: int | None = None
@@ -35,7 +35,7 @@ class BegunJob(NamedTuple):
 
 
 class Decisions:
-    """Makes decisions durable and lets them be carried out. Thread: the event loop."""
+    """Makes decisions durable and hands them to ``JobEndings``. Thread: the event loop."""
 
     def __init__(self, engine: Engine, store: JobStore, endings: JobEndings) -> None:
         self._engine = engine
@@ -43,9 +43,10 @@ class Decisions:
         self._endings = endings
 
     async def begin(self, made: LoadJob, *, join: bool) -> tuple[BegunJob, list[str]]:
-        """Begin ``made`` unless its version has a job; see ``LoadJobs.begin``. Return the ids of the aborted jobs too.
+        """Begin ``made`` unless its version has a job; see ``LoadJobs.begin``. Also return the ids of the aborted jobs.
 
-        Raises as ``LoadJobs.begin``.
+        Raises:
+            The errors of ``LoadJobs.begin``.
         """
         return await self._store.in_turn(made.application_id, functools.partial(self._begin, made, join))
 
@@ -65,7 +66,7 @@ class Decisions:
                 try:
                     await self.abort(job, AbortReason.TIMED_OUT)
                 except (StorageError, Problem) as error:
-                    # The next job is aborted although this one cannot be.
+                    # A job that cannot be aborted must not keep the next one from being aborted.
                     logger.warning("load job %s is too old and cannot be aborted: %s", job_id, error)
 
     async def _begin(self, made: LoadJob, join: bool) -> tuple[BegunJob, list[str]]:
@@ -86,7 +87,7 @@ class Decisions:
         return BegunJob(made, True), [job.job_id for job in doomed]
 
     async def _handed_over(self, job: LoadJob, driver_id: str | None) -> LoadJob:
-        """The job, in the hands of another driver if it is open and there is one: the one before is dead."""
+        """Return the job. If it is open and another driver is given, hand it over: the earlier driver is dead."""
         if driver_id in (None, job.driver_id) or not job.is_open:
             return job
         handed_over = replace(job, driver_id=driver_id)
@@ -114,7 +115,7 @@ class Decisions:
             try:
                 await self._store.write_jobs([decided])
             except PartitionFailedError:
-                # Unknown whether it is decided. The job takes nothing until the next start reads the log.
+                # It is unknown whether the job is decided. It takes no records until the next start reads the log.
                 activity.is_unknown = True
                 raise
 
@@ -134,7 +135,7 @@ class Decisions:
             await self._abort_all([job], reason)
 
     async def _abort_all(self, jobs: Sequence[LoadJob], reason: AbortReason, made: LoadJob | None = None) -> None:
-        """Decide to abort jobs, and begin another with the same write."""
+        """Decide to abort jobs, and begin ``made`` in the same write."""
         now_ms = self._engine.now_ms()
         decided = [state.abort(job, reason, self._store.task_count(job), now_ms) for job in jobs]
         await self._store.write_jobs([*decided, *([made] if made is not None else [])])

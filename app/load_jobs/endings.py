@@ -1,4 +1,4 @@
-"""What follows from a decision: markers, attempts forgotten, and the record that the job is over."""
+"""The consequences of a decision: markers, forgotten attempts, and the record that the job is over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RETRY_MS = 1_000
 
 
 class JobEndings:
-    """Carries decisions out, each in a task of its own that tries again until it is done. Thread: the event loop."""
+    """Carries each decision out in a task of its own, which tries until it succeeds. Thread: the event loop."""
 
     def __init__(self, engine: Engine, store: JobStore) -> None:
         self.is_stopping = False
@@ -34,7 +34,7 @@ class JobEndings:
         return self._engine.transactions.attempts
 
     def stop(self) -> None:
-        """Give up what waits. The next start goes on with it."""
+        """Give up the ends that wait. The next start goes on with them."""
         self.is_stopping = True
         self._stopped.set()
 
@@ -43,7 +43,7 @@ class JobEndings:
         self._store.spawn(self._end(job), f"ending job {job.job_id}")
 
     async def _end(self, job: LoadJob) -> None:
-        """Write the markers, forget the attempts, and note that the job is over; repeat all of it until it is done."""
+        """Write the markers, forget the attempts, and record that the job is over. Repeat it all until it succeeds."""
         activity = self._store.activity_of(job)
         names = activity.names
         winners = {activity.attempts[each].name for each in job.winners if each in activity.attempts}
@@ -64,7 +64,7 @@ class JobEndings:
         self._store.drop(job)
 
     async def clear(self, job_id: str, names: Sequence[str]) -> None:
-        """End and forget attempts that a start finds of a job that is over or not known."""
+        """End and forget the attempts that a start finds although their job is over or unknown."""
         job = self._store.table.find(job_id)
         winning = set(job.winners) if job is not None else set()
         winners = {name for name in names if parse_attempt(name).producer_id in winning}
@@ -99,7 +99,7 @@ class JobEndings:
         """Return the job once it is over.
 
         Raises:
-            Problem: request_timed_out; or shutting_down_unfinished, and the next start ends it.
+            Problem: request_timed_out; or shutting_down_unfinished, and the next start ends the job.
         """
         await self.wait([job_id], wait_ms)
         job = self._store.find(job_id)

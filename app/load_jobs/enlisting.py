@@ -39,7 +39,7 @@ class Enlisting:
         try:
             _, activity = self._open(job.job_id)
         except (Problem, StorageError):
-            # Decided meanwhile, without this attempt. The guard keeps it from writing.
+            # The job was decided meanwhile, without this attempt. The guard keeps the attempt from writing.
             await self._engine.transactions.attempts.forget([made.transactional_id])
             raise
         self._store.note_attempt(activity, Attempt(made.producer_id, task, attempt, made.transactional_id))

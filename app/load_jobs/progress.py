@@ -1,4 +1,4 @@
-"""What attempts of a job have written so far: rows from the logs themselves, bytes as they arrive."""
+"""Rows and bytes that the attempts of a job have written: rows from the logs themselves, bytes as they arrive."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _ATTEMPTS_AT_A_TIME = 16
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt of a task, with a producer id of its own; of an idempotent job, one task."""
+    """One attempt of a task, with a producer id of its own; in an idempotent job, one task."""
 
     producer_id: int
     task: int
     attempt: int
     name: str = ""
-    """Its transactional id; empty for an idempotent producer."""
+    """The transactional id; empty for an idempotent producer."""
     sizes: dict[PartitionName, int] = field(default_factory=dict)
-    """Bytes that were appended, by partition."""
+    """Appended bytes by partition."""
     rows: dict[PartitionName, int] = field(default_factory=dict)
-    """Records that were appended, by partition: since this process started, so that ``rows_of`` asks the log."""
+    """Appended records by partition, only since this process started: ``rows_of`` reads the log for all of them."""
 
     def watch(self, pending: PendingAppend, batch: ValidBatch) -> None:
-        """Count a batch of an append once that is in its log."""
+        """Count a batch of an append once the append is in its log."""
         facts = (pending.partition.name, batch.size_bytes, batch.header.record_count)
         pending.written.add_done_callback(functools.partial(self._count, *facts))
 
@@ -52,11 +52,11 @@ class Attempt:
 
 
 async def rows_of(engine: Engine, attempt: Attempt, partition: PartitionName) -> int:
-    """Return the records that this attempt has in this partition. Its sequences begin at 0.
+    """Return the number of records that this attempt has in this partition. Its sequences begin at 0.
 
-    The engine knows the last sequence, and sequences go round. How often they have is taken from the records that this
-    process has seen appended. So the count is right up to multiples of ``SEQUENCE_COUNT``, and right unless the service
-    was restarted behind that many records.
+    The engine knows the last sequence, and sequences wrap around. The number of rounds is taken from the records that
+    this process has seen appended. So the count is right up to multiples of ``SEQUENCE_COUNT``, and exact unless the
+    service was restarted behind that many records.
     """
     last = await engine.transactions.last_sequences(partition, (attempt.producer_id,))
     return sum(_rows(sequence, partition, attempt) for sequence in last.values())
@@ -64,35 +64,37 @@ async def rows_of(engine: Engine, attempt: Attempt, partition: PartitionName) ->
 
 def _rows(last_sequence: int, partition: PartitionName, attempt: Attempt) -> int:
     rows = last_sequence + 1
-    # The nearest to the count that was seen, not the first above it: the log has fewer when some were cut off.
+    # The nearest to the count that was seen, not the first above it: the log has fewer records if some were cut off.
     rounds = (attempt.rows.get(partition, 0) - rows + SEQUENCE_COUNT // 2) // SEQUENCE_COUNT
     return rows + max(0, rounds) * SEQUENCE_COUNT
 
 
 def is_row_count(there: int, expected: int) -> bool:
-    """Whether ``rows_of``, or a sum of such, says that as many records are there as were expected.
+    """Return whether ``there``, a result of ``rows_of`` or a sum of them, is the expected number of records.
 
-    Up to multiples of ``SEQUENCE_COUNT``: nobody can tell them apart after a restart, so records that are missing are
-    not missed if they are a multiple of 2,147,483,648. The log takes no batch out of order, so what is missing is a
-    tail, and one of just such a length is nothing that happens.
+    The counts are compared up to multiples of ``SEQUENCE_COUNT``, which cannot be told apart after a restart. So a loss
+    of exactly 2,147,483,648 records, or a multiple of that, stays undetected. The log takes no batch out of order, so
+    lost records are a tail, and a tail of exactly such a length does not occur.
+
+    Example: 0 and 2,147,483,648 count as equal, 9 and 10 do not.
     """
     return (there - expected) % SEQUENCE_COUNT == 0
 
 
 class Progress(NamedTuple):
-    """What some attempts have written: by partition, sorted, and the rows of each by its producer id."""
+    """The writes of some attempts: by partition, sorted; and the rows of each attempt by its producer id."""
 
     loaded: list[Loaded]
     rows: Mapping[int, int]
 
 
 async def progress_of(engine: Engine, job: LoadJob, attempts: Iterable[Attempt]) -> Progress:
-    """Return what these attempts of a job have written by now.
+    """Return the rows and bytes that these attempts of a job have written by now.
 
-    The engine knows the partitions of each transaction. Attempts of an idempotent job have none: they may have written
-    to any partition of the job's topics.
+    The engine knows the partitions of each transaction. Attempts of an idempotent job have no transaction: they may
+    have written to any partition of the job's topics.
 
-    Other tasks run meanwhile: of twenty thousand attempts each may have written to a thousand partitions.
+    Other tasks run meanwhile: each of twenty thousand attempts may have written to a thousand partitions.
     """
     known = {attempt.producer_id: attempt for attempt in attempts}
     writers: dict[PartitionName, dict[int, Attempt]] = {}

@@ -4,10 +4,10 @@
 
     job/<job id>                 everything about a job
     task/<job id>/<task>         {"version": 1, "producer_id"}: the producer of a task of an idempotent job
-    application/<application>    {"version": 1, "forgotten_version", "forgotten_ms"}: what is left of forgotten jobs
+    application/<application>    {"version": 1, "forgotten_version", "forgotten_ms"}: the rest of forgotten jobs
 
-The last record of a key counts; a null value says that the key is forgotten. Tasks count while their job is known
-and not over, so no record forgets a task.
+The last record of a key counts. A null value says that the key is forgotten. A task counts while its job is known and
+not over, so no record forgets a task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VERSION = 1
 
 
 def job_change(job: LoadJob) -> Change:
-    """The record that says all of ``job``."""
+    """Return the record with the whole content of ``job``."""
     loaded = [[*each.partition, each.rows, each.size_bytes] for each in job.loaded]
     value = {
         "version": _VERSION,
@@ -51,17 +51,17 @@ def job_change(job: LoadJob) -> Change:
 
 
 def job_forgotten(job_id: str) -> Change:
-    """The record that forgets a job."""
+    """Return the record that forgets a job."""
     return f"job/{job_id}".encode(), None
 
 
 def task_change(job_id: str, task: int, producer_id: int) -> Change:
-    """The record that gives a task its producer."""
+    """Return the record that gives a task its producer."""
     return f"task/{job_id}/{task}".encode(), _dump({"version": _VERSION, "producer_id": producer_id})
 
 
 def application_change(application_id: str, forgotten: Forgotten | None) -> Change:
-    """The record of what is left of an application's forgotten jobs."""
+    """Return the record of the rest of an application's forgotten jobs; see ``Forgotten``."""
     value = None
     if forgotten is not None:
         value = _dump({"version": _VERSION, "forgotten_version": forgotten.version, "forgotten_ms": forgotten.at_ms})
@@ -69,7 +69,7 @@ def application_change(application_id: str, forgotten: Forgotten | None) -> Chan
 
 
 def all_changes(table: JobTable) -> Iterator[Change]:
-    """Every record that counts, each made when it is asked for."""
+    """Yield every record that counts, each made when it is needed."""
     for job in table:
         yield job_change(job)
     for job_id, tasks in table.tasks.items():
@@ -80,10 +80,10 @@ def all_changes(table: JobTable) -> Iterator[Change]:
 
 
 def read_table(known: Mapping[bytes, bytes]) -> JobTable:
-    """What the records say.
+    """Return the table that the records describe.
 
     Raises:
-        CorruptionError: one of them is none of ours.
+        CorruptionError: a record is none of this topic's.
     """
     table = JobTable()
     for key, value in known.items():
@@ -95,7 +95,7 @@ def read_table(known: Mapping[bytes, bytes]) -> JobTable:
         job = table.find(job_id)
         if job is None or job.is_over:
             table.drop_tasks(job_id)
-    # Logs of before this was their order have them in another.
+    # Logs of earlier revisions have these records in another order.
     for name, forgotten in sorted(table.forgotten.items(), key=lambda left: left[1].at_ms):
         table.keep_forgotten(name, forgotten)
     return table

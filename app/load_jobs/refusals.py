@@ -71,7 +71,7 @@ def incomplete(job_id: str, producer_id: int, expected: int, there: int) -> Prob
 
 
 def overloaded(detail: str) -> Problem:
-    """Return the answer if there are as many as the service keeps; ``detail`` says of what."""
+    """Return the answer if a limit of the service is reached; ``detail`` names the limit."""
     return Problem(kinds.OVERLOADED, detail, retry_after_ms=_RETRY_AFTER_MS)
 
 

@@ -1,7 +1,7 @@
-"""Load jobs on the event loop: every decision durable in ``__load_jobs`` before anything follows from it.
+"""Load jobs on the event loop: every decision is durable in ``__load_jobs`` before it has consequences.
 
-A decision is carried out by a task of its own until it is done, and begun again by the next start. What runs for one
-application runs one after the other; the log is written by one at a time.
+A task of its own carries out each decision and repeats its steps until they succeed. The next start begins it again.
+Decisions of one application run one after the other, and one write to the log runs at a time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 class LoadJobs:
     """All load jobs of one data directory.
 
-    Thread: the event loop. ``start`` comes before everything else.
+    Thread: the event loop. Call ``start`` before every other method.
     """
 
     def __init__(self, engine: Engine, limits: JobLimits | None = None) -> None:
@@ -53,12 +53,12 @@ class LoadJobs:
         self._loaded = False
         self._transactions.attempts.guard = self._check_takes_records
 
-    # The life of it
+    # Start and stop
 
     async def start(self) -> None:
-        """Read what was known at the last stop, and go on ending what was decided then.
+        """Read the jobs that were known at the last stop, and go on ending the decided ones.
 
-        A damaged log does not keep the service from starting: jobs are refused then, and the reason is shown.
+        A damaged log does not keep the service from starting. Jobs are then refused, and the reason is shown.
         """
         if self._loading is None:
             self._loading = asyncio.get_running_loop().create_task(self._load(), name="reading load jobs")
@@ -68,7 +68,7 @@ class LoadJobs:
         await self._transactions.start()
         self._failure = self._transactions.failure
         if self._failure is not None:
-            # What their attempts have written is not known: nothing can be decided, and nothing is over.
+            # The writes of the attempts are unknown: no job can be decided, and no job is over.
             return
         try:
             await self._store.load()
@@ -98,17 +98,17 @@ class LoadJobs:
             self._store.spawn(self._endings.clear(job_id, names), f"clearing up behind job {job_id}")
 
     async def close(self) -> None:
-        """Finish what runs; call ``stop`` first, and then end what it waits for."""
+        """Finish the running work. Call ``stop`` first, and then end the operations that the work waits for."""
         while self._store.tasks:
             await asyncio.wait(tuple(self._store.tasks))
 
     def stop(self) -> None:
-        """Take nothing more, and give up what waits; the next start goes on with it."""
+        """Take no more requests, and give up the ends that wait. The next start goes on with them."""
         self._endings.stop()
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being decided or ended."""
+        """Whether a job is being decided or ended."""
         return bool(self._store.tasks)
 
     async def _check_ready(self) -> None:
@@ -137,18 +137,18 @@ class LoadJobs:
     async def page(
         self, is_shown: Callable[[LoadJob], bool], after: tuple[int, str] | None, limit: int
     ) -> list[LoadJob]:
-        """The first ``limit`` jobs that are shown, the newest first, behind the one begun at a time with an id."""
+        """Return the first ``limit`` jobs that are shown, the newest first, behind a job given by begin time and id."""
         jobs: Iterable[LoadJob] = self._store.table
         if after is not None:
             jobs = (job for job in jobs if newest_first(job) > (-after[0], after[1]))
         return await smallest(jobs, limit, newest_first, is_shown)
 
     def open_count(self) -> int:
-        """Jobs that are not over."""
+        """Return the number of jobs that are not over."""
         return len(self._store.active)
 
     def application_of(self, producer_id: int) -> str | None:
-        """The application of the open job that an attempt with this producer belongs to."""
+        """Return the application of the open job that an attempt with this producer belongs to."""
         known = self._store.by_producer.get(producer_id)
         return None if known is None else known[0].application_id
 
@@ -158,33 +158,37 @@ class LoadJobs:
         return max(self._store.by_producer, default=-1)
 
     def attempt_count(self, job: LoadJob) -> int:
-        """Attempts that have enlisted; 0 when the job is over."""
+        """Return the number of attempts that have enlisted; 0 if the job is over."""
         activity = self._store.active.get(job.job_id)
         return 0 if activity is None else len(activity.attempts)
 
     def elapsed_ms(self, job: LoadJob) -> int:
-        """How long the job has run, or ran."""
+        """Return the milliseconds that the job has run, or ran."""
         return self._store.elapsed_ms(job)
 
     def task_count(self, job: LoadJob) -> int:
-        """Tasks that have enlisted."""
+        """Return the number of tasks that have enlisted."""
         return self._store.task_count(job)
 
     async def loaded(self, job: LoadJob) -> tuple[Sequence[Loaded], int, int]:
-        """What the job has written, by partition, and its rows and bytes in all: of every attempt while it is open."""
+        """Return the job's writes by partition, and its rows and bytes in all.
+
+        While the job is open, the writes of every attempt count.
+        """
         activity = self._store.active.get(job.job_id)
         if not job.is_open or activity is None:
             return job.loaded, job.rows, job.size_bytes
         loaded, _ = await progress_of(self._engine, job, activity.attempts.values())
         return loaded, sum(each.rows for each in loaded), sum(each.size_bytes for each in loaded)
 
-    # Records on their way
+    # Incoming records
 
     def note_append(self, batches: Sequence[ValidBatch], pending: PendingAppend) -> None:
-        """Count an append of attempts, also one that the log refuses, as a sign of life of their jobs, and its bytes
-        once they are written. Nothing for any other producer.
+        """Count an append of attempts: as a sign of life of their jobs, and its bytes once they are written.
 
-        Whoever puts batches of clients into a mailbox has to call it.
+        An append that the log refuses is also a sign of life. Appends of other producers do not count.
+
+        Each caller that submits batches of clients must call this method.
         """
         for batch in batches:
             known = self._store.by_producer.get(batch.header.producer_id)
@@ -194,7 +198,7 @@ class LoadJobs:
                 attempt.watch(pending, batch)
 
     def _check_takes_records(self, name: str) -> None:
-        """What the transactions ask before an attempt takes records; see ``Attempts.guard``."""
+        """Return if the attempt with this name may take records; see ``Attempts.guard``."""
         self._check_known()
         job_id = parse_attempt(name).job_id
         job = self._store.table.find(job_id)
@@ -220,17 +224,17 @@ class LoadJobs:
         driver_id: str | None = None,
         once: bool = False,
     ) -> BegunJob:
-        """A job to write this version of an application's data in; or the one that has done so, committed.
+        """Return a job in which to write this version of an application's data, or the job that has committed it.
 
-        Whatever else the application has open is aborted first; with ``join`` its open job of this version is the
-        answer instead, and is this driver's from then on. So is one that this ``driver_id`` has begun: a request that
-        was late, or is sent again, begins nothing. Waits at most ``wait_ms`` for the markers of those; they are
-        decided in any case. With ``once`` nobody begins this version again after the job is forgotten: nothing of it
-        is kept then.
+        Every other open job of the application is aborted first. With ``join`` the application's open job of this
+        version is returned instead, and belongs to this driver from then on. An open job of this version that this
+        ``driver_id`` has begun is also returned, so that a late or repeated request begins no other job. The call waits
+        at most ``wait_ms`` for the markers of the aborted jobs, which are decided in any case. With ``once`` the
+        application never begins this version again after the job is forgotten, and no trace of it is kept then.
 
         Raises:
             Problem: job_version_forgotten; job_topics_differ; overloaded; a timeout above the limit.
-            StorageError: it could not be written down.
+            StorageError: the change could not be written down.
         """
         await self._check_ready()
         if timeout_ms > self._limits.timeout_ms_max:
@@ -254,11 +258,11 @@ class LoadJobs:
     # Enlist
 
     async def enlist(self, job_id: str, task: int, attempt: int) -> int:
-        """A producer id, epoch 0, for one attempt of a task: a fresh one each time, unless the job is idempotent.
+        """Return a producer id of epoch 0 for one attempt of a task: a new id each time, unless the job is idempotent.
 
         Raises:
             Problem: job_not_found, invalid_job_state, overloaded.
-            StorageError: it could not be written down.
+            StorageError: the change could not be written down.
         """
         await self._check_ready()
         return await self._enlisting.enlist(job_id, task, attempt)
@@ -266,25 +270,25 @@ class LoadJobs:
     # Decide
 
     async def commit(self, job_id: str, winners: Sequence[Winner], wait_ms: int) -> LoadJob:
-        """Let the records of the winners count, and no others. When this returns every reader sees it.
+        """Let the records of the winners count, and no other records. On return every reader sees it.
 
-        The same winners again are a success, and nothing more.
+        A repeated call with the same winners succeeds and changes nothing.
 
         Raises:
             Problem: job_not_found, invalid_job_state, job_incomplete, overloaded, request_timed_out, or a winner that
                 cannot be one.
-            StorageError: a partition of a winner is offline, or it could not be written down.
+            StorageError: a partition of a winner is offline, or the decision could not be written down.
         """
         await self._check_ready()
         await self._decisions.commit(self.find(job_id), winners)
         return await self._endings.ended(job_id, wait_ms)
 
     async def abort(self, job_id: str, wait_ms: int, reason: AbortReason = AbortReason.ASKED) -> LoadJob:
-        """Let no record count, unless the job is committed: that stays so. When this returns every reader sees it.
+        """Let no record count, unless the job is committed: it stays committed. On return every reader sees it.
 
         Raises:
             Problem: job_not_found, request_timed_out, overloaded.
-            StorageError: it could not be written down.
+            StorageError: the decision could not be written down.
         """
         await self._check_ready()
         await self._decisions.abort(self.find(job_id), reason)
@@ -293,7 +297,7 @@ class LoadJobs:
     # Background
 
     async def run_jobs(self) -> None:
-        """What must be done from time to time: timeouts, expiry, a shorter log."""
+        """Abort timed-out jobs, forget expired ones, and shorten the log, as far as that is due."""
         if not self._loaded or self._endings.is_stopping:
             return
         await self._decisions.abort_timed_out()

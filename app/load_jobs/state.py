@@ -1,12 +1,12 @@
-"""What a load job may become, without a clock, a loop or a disk.
+"""The states and transitions of a load job, without a clock, a loop or a disk.
 
 ::
 
     open ──commit──> committing ──markers written──> committed
       └──abort, fence, timeout──> aborting ──markers written──> aborted
 
-The record of ``committing`` is the decision, with the producers whose records count; that of ``aborting`` is the other
-one. Either is final, whatever happens to the process.
+The record of ``committing`` is the decision to commit, with the producers whose records count. The record of
+``aborting`` is the decision to abort. Either is final, whatever happens to the process.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import NamedTuple
 from log_model.names import PartitionName
 
 LOADED_COUNT_MAX = 5_000
-"""Partitions whose rows are kept one by one: a job's record must fit into a batch."""
+"""Limit on the partitions whose rows are kept one by one: a job's record must fit into a batch."""
 
 
 _NAME_BYTES = 60
 _LOADED_BYTES = 256
-"""About what Python takes for a name of a topic beside its text, and for what was loaded into a partition."""
+"""About the memory that Python takes for a topic's name beside its text, and for the counts of one partition."""
 
 
 class JobState(StrEnum):
-    """Where a job is."""
+    """The state of a job."""
 
     OPEN = "open"
     COMMITTING = "committing"
@@ -41,7 +41,7 @@ class JobState(StrEnum):
 
 
 class JobMode(StrEnum):
-    """How its records arrive: in a transaction of each attempt, or by one idempotent producer of each task."""
+    """How a job's records arrive: in a transaction of each attempt, or by one idempotent producer of each task."""
 
     TRANSACTIONAL = "transactional"
     IDEMPOTENT = "idempotent"
@@ -56,7 +56,7 @@ class AbortReason(StrEnum):
 
 
 class Loaded(NamedTuple):
-    """What a job has written to one partition; ``size_bytes`` as far as this process has seen it."""
+    """The writes of a job to one partition; ``size_bytes`` as far as this process has seen them."""
 
     partition: PartitionName
     rows: int
@@ -65,7 +65,7 @@ class Loaded(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoadJob:
-    """One job. Immutable: a transition makes another. Times are milliseconds since 1970."""
+    """One job. Immutable: a transition makes another object. Times are milliseconds since 1970."""
 
     job_id: str
     application_id: str
@@ -79,21 +79,21 @@ class LoadJob:
     winners: tuple[int, ...] = ()
     """Producer ids whose records count, sorted; none before the decision."""
     loaded: tuple[Loaded, ...] = ()
-    """What the winners wrote, by partition, of at most ``LOADED_COUNT_MAX``; of an aborted job nothing."""
+    """The writes of the winners in at most ``LOADED_COUNT_MAX`` partitions; none for an aborted job."""
     rows: int = 0
     size_bytes: int = 0
-    """What they wrote in all."""
+    """Bytes that the winners wrote in all."""
     reason: AbortReason | None = None
     task_count: int = 0
-    """Tasks that had enlisted when it was decided."""
+    """Number of tasks that had enlisted when the job was decided."""
     driver_id: str | None = None
-    """Of whoever decides it, in words of its own: it finds its jobs by this."""
+    """The id that the deciding driver has given itself, by which it finds its jobs."""
     once: bool = False
-    """Nobody begins this version again, so that nothing is kept of it once it is forgotten."""
+    """Whether the application never begins this version again, so that a forgotten job leaves no trace."""
 
     @property
     def lists_bytes(self) -> int:
-        """About what its lists of topics and of partitions hold in memory.
+        """About the memory of the job's lists of topics and of partitions.
 
         Example: 10 topics with names of 20 ASCII characters hold 10 * (20 + 60) = 800 bytes.
         """
@@ -101,37 +101,40 @@ class LoadJob:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes attempts and records."""
+        """Whether the job takes attempts and records."""
         return self.state is JobState.OPEN
 
     @property
     def is_ending(self) -> bool:
-        """Whether it is decided and its markers are being written."""
+        """Whether the job is decided and its markers are being written."""
         return self.state in (JobState.COMMITTING, JobState.ABORTING)
 
     @property
     def is_over(self) -> bool:
-        """Whether readers see how it ended."""
+        """Whether readers see how the job ended."""
         return self.state in (JobState.COMMITTED, JobState.ABORTED)
 
     @property
     def commits(self) -> bool:
-        """Whether it was decided to commit."""
+        """Whether the decision was to commit."""
         return self.state in (JobState.COMMITTING, JobState.COMMITTED)
 
 
 def is_begun(job: LoadJob, made: LoadJob, *, join: bool) -> bool:
-    """Whether ``job`` is the answer to who would begin ``made``, both of one application: the version is committed, or
-    open and to be joined, or open and begun by the same driver."""
+    """Return whether a request to begin ``made`` receives ``job`` instead. Both are jobs of one application.
+
+    That is so if ``job`` has the same version and is committed, or open and to be joined, or open and begun by the same
+    driver.
+    """
     if job.version != made.version:
         return False
-    # A request may be overtaken by its own repetition, whose job is under way when the first one arrives at last.
+    # A request may be overtaken by its own repetition, whose job is under way when the first request arrives at last.
     is_own = made.driver_id is not None and job.driver_id == made.driver_id
     return job.commits or (job.is_open and job.mode is made.mode and (join or is_own))
 
 
 def commit(job: LoadJob, winners: Iterable[int], loaded: Iterable[Loaded], task_count: int, now_ms: int) -> LoadJob:
-    """Decide that the records of the winners count, and no others."""
+    """Decide that the records of the winners count, and no other records."""
     _check_open(job)
     written = tuple(loaded)
     return replace(
@@ -153,7 +156,7 @@ def abort(job: LoadJob, reason: AbortReason, task_count: int, now_ms: int) -> Lo
 
 
 def complete(job: LoadJob, now_ms: int) -> LoadJob:
-    """The markers are in every partition."""
+    """Return the job as it is once the markers are in every partition."""
     if not job.is_ending:
         raise AssertionError(f"job {job.job_id} is {job.state}, not being ended")
     return replace(job, state=JobState.COMMITTED if job.commits else JobState.ABORTED, updated_ms=now_ms)
@@ -165,40 +168,39 @@ def _check_open(job: LoadJob) -> None:
 
 
 def without_lists(job: LoadJob) -> LoadJob:
-    """Return what is kept of a job that is over, for want of memory: how it ended and what it wrote in all."""
+    """Return a job that is over without its lists, to save memory: its end and its totals are kept."""
     return replace(job, topics=(), loaded=())
 
 
 def newest_first(job: LoadJob) -> tuple[int, str]:
-    """The order in which jobs are listed."""
+    """Return the sort key by which jobs are listed."""
     return -job.begun_ms, job.job_id
 
 
 class Forgotten(NamedTuple):
-    """What is left of an application's jobs that were forgotten: the highest version that was committed, and when the
-    last of them was forgotten."""
+    """The rest of an application's forgotten jobs: the highest committed version, and when the last was forgotten."""
 
     version: int
     at_ms: int
 
 
 class JobTable:
-    """Every job that is known, and what is left of those that are not."""
+    """Every job that is known, and the rest of forgotten jobs."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, LoadJob] = {}
         self._of_application: dict[str, dict[str, None]] = {}
         self.open_lists_bytes = 0
-        """What the lists of jobs hold that are not over."""
+        """Memory of the lists of jobs that are not over."""
         self.over_lists_bytes = 0
-        """What the lists of jobs hold that are over."""
+        """Memory of the lists of jobs that are over."""
         self._over: dict[str, None] = {}
         self._over_newest_first: list[tuple[int, str]] = []
         self._over_of_application: Counter[str] = Counter()
         self.forgotten: dict[str, Forgotten] = {}
-        """By application, the one that was put last at the end; see ``keep_forgotten``."""
+        """The rest of forgotten jobs by application, the latest entry at the end; see ``keep_forgotten``."""
         self.tasks: dict[str, dict[int, int]] = {}
-        """Of idempotent jobs that are not over, the producer id of each task."""
+        """The producer id of each task, by the id of an idempotent job that is not over."""
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -208,32 +210,32 @@ class JobTable:
 
     @property
     def record_count(self) -> int:
-        """Records that it takes to write all of it down."""
+        """Number of records that it takes to write the table down."""
         return len(self._jobs) + sum(map(len, self.tasks.values())) + len(self.forgotten)
 
     def find(self, job_id: str) -> LoadJob | None:
-        """What is known of a job."""
+        """Return the job; ``None`` if it is unknown."""
         return self._jobs.get(job_id)
 
     def of_application(self, application_id: str) -> list[LoadJob]:
-        """The application's jobs, oldest first."""
+        """Return the application's jobs, the oldest first."""
         return [self._jobs[job_id] for job_id in self._of_application.get(application_id, ())]
 
     @property
     def over_count(self) -> int:
-        """Jobs that are over."""
+        """Number of jobs that are over."""
         return len(self._over)
 
     def over_while(self, is_old: Callable[[str], bool]) -> list[LoadJob]:
-        """The jobs that ended first, up to the first that is not old: as quick as there are few, however many stay."""
+        """Return the jobs that ended first, up to the first that is not old. The time grows with the result alone."""
         return [self._jobs[job_id] for job_id in itertools.takewhile(is_old, self._over)]
 
     def over_beyond(self, count_max: int) -> list[LoadJob]:
-        """The jobs that are over, but for the ``count_max`` newest."""
+        """Return the jobs that are over, except the ``count_max`` newest."""
         return [self._jobs[job_id] for _, job_id in self._over_newest_first[count_max:]]
 
     def over_beyond_of_each(self, count_max: int) -> list[LoadJob]:
-        """The jobs that are over, but for the ``count_max`` newest of each application."""
+        """Return the jobs that are over, except the ``count_max`` newest of each application."""
         crowded = [name for name, count in self._over_of_application.items() if count > count_max]
         return [
             job
@@ -246,8 +248,11 @@ class JobTable:
         self._over = dict.fromkeys(sorted(self._over, key=lambda job_id: self._jobs[job_id].updated_ms))
 
     def lists_to_drop(self, coming: Iterable[LoadJob], bytes_max: int) -> list[LoadJob]:
-        """The jobs without their lists that ended first, so that all lists of jobs that are over hold at most
-        ``bytes_max`` when these have come; each list of a job that comes is kept."""
+        """Return the jobs that must lose their lists when the jobs of ``coming`` are put, already without their lists.
+
+        They are the jobs that ended first. Without their lists, all lists of jobs that are over hold at most
+        ``bytes_max``. Jobs of ``coming`` keep their lists.
+        """
         held_bytes = self.over_lists_bytes + sum(job.lists_bytes for job in coming if job.is_over)
         dropped = []
         for job_id in self._over:
@@ -266,7 +271,7 @@ class JobTable:
             self.open_lists_bytes += sign * job.lists_bytes
 
     def put(self, job: LoadJob) -> None:
-        """Take note of a transition, or of a new job."""
+        """Record a transition, or a new job."""
         before = self._jobs.get(job.job_id)
         if before is not None:
             self._count(before, -1)
@@ -279,14 +284,18 @@ class JobTable:
         self._of_application.setdefault(job.application_id, {})[job.job_id] = None
 
     def keep_forgotten(self, application_id: str, forgotten: Forgotten) -> None:
-        """Note what is left of an application's jobs. What is noted later has a later ``at_ms``, but for clocks that
-        are set back."""
+        """Record the rest of an application's forgotten jobs.
+
+        A later call has a later ``at_ms``, unless the clock was set back.
+        """
         self.forgotten.pop(application_id, None)
         self.forgotten[application_id] = forgotten
 
     def forgotten_while(self, is_old: Callable[[str], bool]) -> list[tuple[str, Forgotten]]:
-        """What is left of the applications that were forgotten first, up to the first that is not old: as quick as
-        there are few, however many stay."""
+        """Return the applications whose jobs were forgotten first, with the rest of these jobs.
+
+        The result ends before the first application that is not old. The time grows with the result alone.
+        """
         return list(itertools.takewhile(lambda left: is_old(left[0]), self.forgotten.items()))
 
     def drop_tasks(self, job_id: str) -> None:

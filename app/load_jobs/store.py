@@ -1,4 +1,4 @@
-"""What is known of load jobs: a table, the log that remembers it, and whose turn it is to change it."""
+"""The store of load jobs: a table, the log that remembers it, and the locks under which it changes."""
 
 from __future__ import annotations
 
@@ -35,34 +35,34 @@ Result = TypeVar("Result")
 SHORTEN_ABOVE_COUNT = 10_000
 SHORTEN_ABOVE_RATIO = 10
 _VERSIONS_KEPT_MAX = 100
-"""Committed jobs that are kept of one application; of those before them only the highest version."""
+"""Limit on the committed jobs that are kept of one application. Of older jobs only the highest version is kept."""
 
 
 class JobLimits(NamedTuple):
-    """How much there may be at once, and for how long."""
+    """Limits on the number of jobs and attempts, on their memory and on their time."""
 
     timeout_ms_max: int = 86_400_000
     expiration_ms: int = 604_800_000
     count_max: int = 10_000
     attempt_count_max: int = 20_000
     lists_bytes_max: int = 64 * 1024 * 1024
-    """What lists of topics and partitions may hold in memory: those of open jobs, and again those of jobs that are
-    over."""
+    """Limit on the memory of lists of topics and partitions: of the lists of open jobs, and as much again of the lists
+    of jobs that are over."""
 
 
 @dataclass(slots=True)
 class Activity:
-    """What goes on in a job that is not over."""
+    """The activity in a job that is not over."""
 
     touched_ms: int
-    """When it last gave a sign of life, in elapsed time."""
+    """When the job last gave a sign of life, in elapsed time."""
     application_id: str
     attempts: dict[int, Attempt] = field(default_factory=dict)
-    """By producer id."""
+    """The attempts by producer id."""
     is_deciding: bool = False
-    """Records and attempts have to wait."""
+    """Whether records and attempts must wait."""
     is_unknown: bool = False
-    """The log failed while the decision was written."""
+    """Whether the log failed while the decision was written."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -72,7 +72,7 @@ class Activity:
 
     @property
     def task_count(self) -> int:
-        """Tasks that have enlisted."""
+        """Number of tasks that have enlisted."""
         return len({attempt.task for attempt in self.attempts.values()})
 
 
@@ -85,7 +85,7 @@ class JobStore:
         self.log = engine.state(TOPIC)
         self.table = JobTable()
         self.active: dict[str, Activity] = {}
-        """Of every job that is not over."""
+        """The activity of every job that is not over, by job id."""
         self.by_producer: dict[int, tuple[Activity, Attempt]] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
         self._over: Ages[str] = Ages(engine.protected_clock)
@@ -96,7 +96,7 @@ class JobStore:
         self._coming_lists_bytes = 0
 
     async def load(self) -> None:
-        """Read what was known at the last stop.
+        """Read the jobs that were known at the last stop.
 
         Raises:
             CorruptionError: the log is damaged.
@@ -128,7 +128,9 @@ class JobStore:
         return job.task_count if activity is None or not job.is_open else activity.task_count
 
     async def write(self, changes: Sequence[Change], *, durable: bool = True) -> None:
-        """Write changes down, all or none. Durable: on return, unless they only say what a start finds out again.
+        """Write changes down, all or none. Durable: on return with ``durable``, else with the next durable write.
+
+        ``durable=False`` suits changes that the next start can derive again.
 
         Raises:
             Problem: overloaded; nothing was written.
@@ -139,9 +141,13 @@ class JobStore:
             await self.log.write(changes, durable=durable)
 
     async def write_jobs(self, jobs: Sequence[LoadJob], *, durable: bool = True) -> None:
-        """Write jobs down as they are now, and take note of that. Raises as ``write``.
+        """Write jobs down as they are now, and put them into the table.
 
-        With those that are over come others that ended before them, without their lists, if there is no room for all.
+        If a job is over and the lists of all such jobs do not fit into memory, jobs that ended earlier are written
+        with it, without their lists.
+
+        Raises:
+            The errors of ``write``.
         """
         async with self._writing:
             jobs = [*jobs, *self.table.lists_to_drop(jobs, self.limits.lists_bytes_max)]
@@ -156,7 +162,7 @@ class JobStore:
 
     @contextlib.contextmanager
     def room_for_lists(self, made: LoadJob) -> Iterator[None]:
-        """Keep room for the lists of a job until it is in the table, or is not begun.
+        """Reserve memory for the lists of a job until it is in the table, or until it fails to begin.
 
         Raises:
             Problem: overloaded.
@@ -173,21 +179,29 @@ class JobStore:
             self._coming_lists_bytes -= made.lists_bytes
 
     async def write_task(self, job_id: str, task: int, producer_id: int) -> None:
-        """Give a task of an idempotent job its producer. Raises as ``write``."""
+        """Give a task of an idempotent job its producer.
+
+        Raises:
+            The errors of ``write``.
+        """
         await self.write([task_change(job_id, task, producer_id)])
         self.table.tasks.setdefault(job_id, {})[task] = producer_id
 
     # Forgetting
 
     async def expire(self) -> None:
-        """Forget what is old or too much, and shorten the log when most of it is old news. Raises as ``write``."""
+        """Forget jobs that are too old or too many, and shorten a log of mostly replaced records.
+
+        Raises:
+            The errors of ``write``.
+        """
         await self._expire()
-        # All that would be written again counts: or a log that is as short as it can be would be shortened each time.
+        # Every record that would be written again counts. Otherwise a log of minimal length would always be shortened.
         if self.log.record_count > max(SHORTEN_ABOVE_COUNT, SHORTEN_ABOVE_RATIO * self.table.record_count):
             await self.log.shorten(self._live())
 
     async def _expire(self) -> None:
-        """Forget jobs that are over and old, or more than are kept."""
+        """Forget jobs that are over and too old, and jobs beyond the number that is kept."""
         doomed = {
             job.job_id: job
             for job in (
@@ -227,14 +241,14 @@ class JobStore:
 
     async def _live(self) -> AsyncGenerator[Sequence[Change], None]:
         async with self._writing:
-            # The table does not change meanwhile: every change is written to the log first, which waits for this lock.
+            # The table does not change meanwhile: each change is written to the log first, which takes this lock.
             async for piece in pieces(all_changes(self.table)):
                 yield piece
 
-    # Turns
+    # Work that outlives its caller
 
     async def in_turn(self, application_id: str, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Do ``work`` alone for this application, in a task that a caller who goes away does not cancel."""
+        """Do ``work`` alone for this application, in a task that survives the cancellation of its caller."""
         lock = self._locks.get(application_id)
         if lock is None:
             lock = self._locks[application_id] = asyncio.Lock()
@@ -246,7 +260,7 @@ class JobStore:
         return await self.apart(locked(), f"load jobs of {application_id!r}")
 
     async def apart(self, work: Coroutine[Any, Any, Result], name: str) -> Result:
-        """Do ``work`` in a task that a caller who goes away does not cancel."""
+        """Do ``work`` in a task that survives the cancellation of its caller."""
         task = self.spawn(work, name)
         try:
             return await asyncio.shield(task)
@@ -255,25 +269,28 @@ class JobStore:
             raise
 
     def elapsed_ms(self, job: LoadJob) -> int:
-        """How long the job has run, or ran; by its wall-clock times where this run has not seen both its ends."""
+        """Return the milliseconds that the job has run, or ran.
+
+        They come from wall-clock times if this run of the service has not seen the job's begin and end.
+        """
         if job.is_open and not self._begun.is_restored(job.job_id):
             return self._begun.age_ms(job.job_id)
         return max(0, (self.engine.now_ms() if job.is_open else job.updated_ms) - job.begun_ms)
 
     def activity_of(self, job: LoadJob) -> Activity:
-        """What goes on in a job; made when first needed."""
+        """Return the activity of a job, which is made when first needed."""
         activity = self.active.get(job.job_id)
         if activity is None:
             activity = self.active[job.job_id] = Activity(self.engine.protected_clock.elapsed_ms(), job.application_id)
         return activity
 
     def note_attempt(self, activity: Activity, attempt: Attempt) -> None:
-        """An attempt has enlisted."""
+        """Record that an attempt has enlisted."""
         activity.attempts[attempt.producer_id] = attempt
         self.by_producer[attempt.producer_id] = (activity, attempt)
 
     def drop(self, job: LoadJob) -> None:
-        """The job is over: nothing goes on in it, and who waits for that goes on."""
+        """Drop the activity of a job that is over, and wake the callers that wait for its end."""
         activity = self.active.pop(job.job_id)
         self._begun.forget(job.job_id)
         self.table.drop_tasks(job.job_id)

@@ -40,7 +40,7 @@ FINISHED = (
     "app/engine",
     "app/event_loop",
     "app/http",
-    "app/load_jobs/refusals.py",
+    "app/load_jobs",
     "app/main.py",
     "app/metrics",
     "app/openapi",
