@@ -1,7 +1,7 @@
 """The local engine's background work: flush and roll by time, retention, checkpoints, deletion of files.
 
-Each job looks at the logs and does the work that is due. A change of a log goes through the writer of that partition,
-so no job ever runs beside an append.
+Each job looks at the logs and does the work that is due. The writer of a partition makes the changes of its log, so no
+job ever runs beside an append.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class BackgroundWork:
     def __init__(
         self, manager: LogManager, partitions: Partitions, topics: LocalTopics, pools: Pools, hurry: Callable[[], None]
     ) -> None:
-        """``hurry`` is called once files were deleted: work that waits for space can go on."""
+        """Take the parts that the jobs work on.
+
+        The jobs call ``hurry`` once files were deleted: work that waits for space can go on.
+        """
         self._manager = manager
         self._partitions = partitions
         self._topics = topics
@@ -40,7 +43,7 @@ class BackgroundWork:
         self._checked_ends: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
 
     async def flush(self) -> None:
-        """Flush partitions whose ``flush.ms`` has passed (spec B4); those nobody wrote to have nothing to flush."""
+        """Flush partitions whose ``flush.ms`` has passed (spec B4). Without a writer there is nothing to flush."""
         for count, writer in enumerate(self._partitions.writers(), start=1):
             if writer.log.flush_due():
                 writer.ask_flush()
@@ -48,12 +51,13 @@ class BackgroundWork:
                 await asyncio.sleep(0)
 
     async def check_files(self) -> None:
-        """Look whether another process cut, moved or removed the files of partitions that were appended to since the
-        last run, or the lock of the directory.
+        """Check the lock of the directory, and the files of partitions that were appended to since the last run.
+
+        A partition whose files another process has cut, moved or removed goes offline.
 
         Raises:
-            OSError: the lock cannot be looked after; partitions are looked at all the same. Where the whole directory
-                was moved or removed both are gone, and what is appended would be acknowledged on and on.
+            OSError: the lock cannot be checked. The partitions are checked all the same: if the whole directory was
+                moved or removed, both are gone, and appends would be acknowledged on and on.
         """
         try:
             await call_in(self._pools.control, self._manager.check_lock)
@@ -78,7 +82,7 @@ class BackgroundWork:
     async def retention(self) -> None:
         """Delete segments by the rules of their topics (spec E4, E5).
 
-        A thread looks where there are any, many partitions at a time; only those are worked at in their writer's turn.
+        A thread finds the partitions with such segments, many partitions at a time. Only their writers run a job.
         """
         logs = [log for log in self._partitions.all() if log.offline_reason is None]
         for start in range(0, len(logs), PARTITIONS_PER_TURN):
@@ -103,7 +107,7 @@ class BackgroundWork:
     async def delete_files(self) -> None:
         """Unlink files of deleted segments whose time has come (spec E7)."""
         if await call_in(self._pools.control, self._manager.delete_due_files):
-            # Space has come back: markers that wait for it are written now.
+            # There is space again: markers that wait for it are written now.
             self._hurry()
 
     async def _each(self) -> AsyncIterator[PartitionLog]:
@@ -113,7 +117,7 @@ class BackgroundWork:
                 await asyncio.sleep(0)
 
     async def _tolerating(self, log: PartitionLog, call: Callable[[], Awaitable[object]]) -> None:
-        """One partition that cannot must not hold up the others; it is tried again in the next run."""
+        """Await ``call`` and log its failure: one partition must not hold up others. The next run tries again."""
         try:
             await call()
         except (StorageError, Problem) as error:

@@ -56,7 +56,7 @@ class LocalEngine:
     Attributes:
         capabilities: the capability table; the local engine has all of them.
         partitions: partitions by name, with their writers and the requests that wait for them.
-        appends: the one way into the logs.
+        appends: the only entry to the logs.
         reads: all reads of the logs.
         topics: topics, described and changed; retention, deletion of records, leader epochs.
         transactions: the coordinator of producers and transactions.
@@ -88,16 +88,16 @@ class LocalEngine:
         self._settings = settings
 
     async def start(self) -> None:
-        """Read whom the producer ids were given to.
+        """Read which principals own the producer ids.
 
         Raises:
-            CorruptionError, OSError: it cannot be read.
+            CorruptionError, OSError: the owners cannot be read.
         """
         await call_in(self._pools.control, self.producer_owners.load)
 
     @property
     def background_jobs(self) -> Mapping[str, Job]:
-        """The work on the logs, and on transactions that nobody ends."""
+        """The work on the logs, and on transactions that time out."""
         work, settings = self.background, self._settings
         return {
             "flush": Job(work.flush, settings.flush_check_interval_ms),
@@ -120,12 +120,12 @@ class LocalEngine:
 
     @property
     def clock(self) -> Clock:
-        """The clock of the wall, and of elapsed time."""
+        """The clock of wall time and of elapsed time."""
         return self.manager.clock
 
     @property
     def protected_clock(self) -> ProtectedClock:
-        """The clock by which records and transactions expire: a jump forward alone lets nothing expire."""
+        """The clock by which records and transactions expire. A jump forward of wall time alone lets none expire."""
         return self.manager.protected_clock
 
     def now_ms(self) -> int:
@@ -136,7 +136,7 @@ class LocalEngine:
         """Return the topic of this name.
 
         Raises:
-            UnknownTopicOrPartitionError: there is none.
+            UnknownTopicOrPartitionError: there is no such topic.
         """
         return self.partitions.topic(name)
 
@@ -163,7 +163,7 @@ class LocalEngine:
     async def ensure_internal_topic(
         self, name: str, partition_count: int, config: Mapping[str, object]
     ) -> tuple[PartitionLog, ...]:
-        """Return the partitions of an internal topic, which is made when there is none.
+        """Return the partitions of an internal topic, which is created if it does not exist.
 
         Raises:
             TopicExistsError, DiskFullError

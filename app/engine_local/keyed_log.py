@@ -1,7 +1,8 @@
 """The log of state behind ``app.engine.state``: one partition of an internal topic.
 
 There is one writer and one disk, so all changes of one partition share one fsync. The log is never compacted. When most
-of its records are replaced, the values that count are written again at its end, and the log start is raised to there.
+of its records are replaced, the current values are written again at its end, and the log start is raised to the first
+one.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _READ_BYTES = 1024 * 1024
 _BATCH_COUNT = 100
 _BATCH_BYTES = 256 * 1024
 _PENDING_COUNT_MAX = 500
-"""Appends of ``shorten`` that are on their way at a time: keys are more than a mailbox takes."""
+"""Limit on the appends of ``shorten`` that wait at a time: there may be more keys than a mailbox takes."""
 
 
 class KeyedLog:
@@ -53,16 +54,16 @@ class KeyedLog:
 
     @property
     def leader_epoch(self) -> int:
-        """Higher after every unclean start."""
+        """The leader epoch of the log, which every unclean start raises."""
         return 0 if self._log is None else self._log.leader_epoch
 
     @property
     def record_count(self) -> int:
-        """Records between the log's start and its end."""
+        """Number of offsets between the log's start and its end."""
         return 0 if self._log is None else self._log.written_end_offset - self._log.snapshot.log_start_offset
 
     async def load(self) -> dict[bytes, bytes]:
-        """Return the last value of each key that is not forgotten; nothing if nothing was ever written.
+        """Return the last value of each key that is not forgotten. The map is empty if no change was ever written.
 
         Raises:
             CorruptionError: the log is damaged.
@@ -101,12 +102,12 @@ class KeyedLog:
         """Write all of ``live`` again and delete the records before it; see ``app.engine.state``. Durable: on return.
 
         Raises:
-            as ``write``; the log start stays where it was then.
+            The errors of ``write``. The log start then stays where it was.
         """
         log = await self._opened()
         start = log.written_end_offset
         pending: list[PendingAppend] = []
-        # Closed whatever happens: it holds the lock of a key while that key's value is written.
+        # The generator is closed in any case: it holds the lock of a key while that key's value is written.
         async with aclosing(live):
             async for changes in live:
                 for few in _pieces(changes):
@@ -130,14 +131,14 @@ _: type[StateLog] = KeyedLog
 
 
 async def _durable(pending: list[PendingAppend]) -> None:
-    """Wait for all of them, and leave none."""
+    """Wait until all of these appends are durable, and empty the list."""
     for appended in pending:
         await appended.fsynced
     pending.clear()
 
 
 def _pieces(changes: Sequence[Change]) -> Iterable[Sequence[Change]]:
-    """Few enough at a time for one batch."""
+    """Yield the changes in pieces that each fit into one batch."""
     piece: list[Change] = []
     size_bytes = 0
     for key, value in changes:
@@ -170,7 +171,7 @@ def _replay(topic: str, snapshot: LogSnapshot) -> dict[bytes, bytes]:
 
 
 def _rows(topic: str, content: bytes) -> Iterable[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of each record; control records say nothing about keys."""
+    """Yield offset, key and value of each record, without control records, which have no keys of the log."""
     try:
         for batch in split_batches(content):
             batch.check_crc()

@@ -20,7 +20,7 @@ class Logs(Protocol):
         """Return the partition of this name.
 
         Raises:
-            UnknownTopicOrPartitionError: there is none.
+            UnknownTopicOrPartitionError: there is no such partition.
         """
         ...
 
@@ -34,11 +34,11 @@ class Logs(Protocol):
 
     @property
     def protected_clock(self) -> ProtectedClock:
-        """The clock by which things expire."""
+        """The clock by which records and transactions expire."""
         ...
 
     def now_ms(self) -> int:
-        """Return the wall time, to be written down and shown. Nothing expires by it."""
+        """Return the wall time in milliseconds, to be written down and shown. Expiry does not use it."""
         ...
 
     async def read(self, call: Callable[[], Result]) -> Result:
@@ -48,10 +48,10 @@ class Logs(Protocol):
     async def ensure_internal_topic(
         self, name: str, partition_count: int, config: Mapping[str, object]
     ) -> tuple[PartitionLog, ...]:
-        """Return the partitions of an internal topic, which is made if there is none.
+        """Return the partitions of an internal topic, which is created if it does not exist.
 
         Raises:
-            TopicExistsError, DiskFullError: it could not be made.
+            TopicExistsError, DiskFullError: the topic could not be created.
         """
         ...
 
@@ -59,7 +59,7 @@ class Logs(Protocol):
         """Return a producer id that no producer had before.
 
         Raises:
-            CorruptionError, DiskFullError: none is available now.
+            CorruptionError, DiskFullError: no id is available now.
         """
         ...
 

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 class LocalOpening:
     """Opens the data directory of the settings, under its lock, and recovers its logs.
 
-    Thread: ``open`` and ``close`` in any but the loop's, everything else on the event loop.
+    Thread: any thread but the loop's for ``open`` and ``close``, the event loop for the rest.
     """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
@@ -32,11 +32,11 @@ class LocalOpening:
         self._manager: LogManager | None = None
 
     def progress(self) -> RecoveryProgress | None:
-        """Return how far recovery is; ``None`` before the work is known."""
+        """Return the progress of recovery; ``None`` before the amount of work is known."""
         return self._meter.progress()
 
     def open(self) -> FileSystem:
-        """Open and recover all logs; return the file system of the directory, which is locked.
+        """Open and recover all logs, and return the file system of the directory, which is locked.
 
         Raises:
             DirectoryLockedError, StorageError, OSError

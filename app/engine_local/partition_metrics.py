@@ -42,7 +42,7 @@ class PartitionCollector(Collector):
         self._count_max = count_max
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Return the gauges. All values of one partition are of one moment."""
+        """Return the gauges. All values of one partition are from one moment."""
         families = {
             name: GaugeMetricFamily(name, text, labels=("topic", "partition")) for name, (text, _) in _GAUGES.items()
         }

@@ -1,4 +1,4 @@
-"""Topics: made, altered and deleted, one change at a time; and what retention and deletion do to their records.
+"""Topics: created, altered and deleted, one change at a time; and retention and deletion of their records.
 
 Thread: the event loop. Calls that may touch the disk run in threads.
 """
@@ -52,7 +52,7 @@ class LocalTopics:
         self.on_deleted: list[Callable[[str], None]] = []
 
     async def ensure(self, name: str, partition_count: int, config: dict[str, object]) -> tuple[Topic, bool]:
-        """Return the topic, which is made unless the same one exists; the second value says whether it was made.
+        """Return the topic, which is created unless the same one exists; the second value says whether it was created.
 
         Raises:
             TopicExistsError, InvalidTopicError, InvalidConfigError, DiskFullError
@@ -66,7 +66,7 @@ class LocalTopics:
     async def ensure_internal(
         self, name: str, partition_count: int, config: Mapping[str, object]
     ) -> tuple[PartitionLog, ...]:
-        """Return the partitions of an internal topic, which is made when there is none.
+        """Return the partitions of an internal topic, which is created if it does not exist.
 
         Raises:
             TopicExistsError, DiskFullError
@@ -76,7 +76,7 @@ class LocalTopics:
             return (await call_in(self._pools.control, ensure)).partitions
 
     async def alter(self, name: str, *, config: dict[str, object | None], partition_count: int | None = None) -> Topic:
-        """Change settings or add partitions; every partition has the settings when this returns.
+        """Change settings or add partitions. On return every partition has the settings.
 
         Raises:
             UnknownTopicOrPartitionError, InvalidTopicError, InvalidConfigError, DiskFullError
@@ -90,7 +90,7 @@ class LocalTopics:
             return altered
 
     async def delete(self, name: str) -> None:
-        """Delete a topic: appends that wait are refused, fetches that wait answer.
+        """Delete a topic. Waiting appends are refused, and waiting fetches end.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
@@ -116,7 +116,7 @@ class LocalTopics:
     # Descriptions
 
     def count_partitions(self) -> PartitionCounts:
-        """Return the number of all partitions, and of those that are offline."""
+        """Return the number of all partitions, and of the offline partitions."""
         return PartitionCounts(sum(1 for _ in self._partitions.all()), self._partitions.offline_count())
 
     async def page(self, prefix: str, start_after: str, limit: int, is_visible: Callable[[str], bool]) -> list[Topic]:
@@ -128,7 +128,7 @@ class LocalTopics:
         return await smallest(tuple(self._manager.topics.values()), limit, lambda topic: topic.name, is_wanted)
 
     async def describe(self, partitions: Sequence[Partition]) -> list[PartitionView]:
-        """Return a view of each partition, in order. The offsets of one view are of one snapshot."""
+        """Return a view of each partition, in order. The offsets of one view come from one snapshot."""
         return [_view_of(log_behind(partition)) async for piece in pieces(partitions) for partition in piece]
 
     async def segments(self, partition: Partition) -> list[SegmentInfo]:
@@ -150,9 +150,9 @@ class LocalTopics:
         )
 
     def find_old(self, logs: Iterable[PartitionLog]) -> list[PartitionLog]:
-        """Return the logs from which retention may have something to delete, and those that cannot tell.
+        """Return the logs from which retention may delete segments, and the logs of which that is unknown.
 
-        Thread: any but the loop's.
+        Thread: any thread but the loop's.
         """
         now_ms = self._manager.protected_clock.now_ms()
         found = []

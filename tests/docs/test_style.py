@@ -38,6 +38,7 @@ FINISHED = (
     "app/access",
     "app/cli",
     "app/engine",
+    "app/engine_local",
     "app/event_loop",
     "app/http",
     "app/load_jobs",

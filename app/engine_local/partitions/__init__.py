@@ -1,1 +1,1 @@
-"""One partition as requests use it: its writer, and the requests that wait for its appends and its records."""
+"""Partitions as requests use them: writers, and the requests that wait for appends and records."""

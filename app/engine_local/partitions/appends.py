@@ -1,4 +1,4 @@
-"""The one way into the logs: a request of batches becomes a pending append, and a pending append an outcome.
+"""The only entry to the logs: a request with batches becomes a pending append, which ends in an outcome.
 
 Thread: the event loop.
 """
@@ -59,7 +59,7 @@ class LocalAppends:
         return pending
 
     async def outcome_of(self, pending: appending.PendingAppend, options: AppendOptions) -> AppendResult:
-        """Wait as long as the options say: for the file, for the fsync, for all copies."""
+        """Wait for the acknowledgement that the options name: for the file, for the fsync, or for all copies."""
         assert isinstance(pending, PendingAppend)
         ends_at = asyncio.get_running_loop().time() + options.timeout_ms / 1000
         try:
@@ -75,14 +75,14 @@ class LocalAppends:
         return result
 
     async def outcomes_of(self, pendings: Sequence[appending.PendingAppend], options: AppendOptions) -> list[Outcome]:
-        """Wait for all of these as ``outcome_of`` does."""
+        """Wait for all these appends as ``outcome_of`` does."""
         ends_at = asyncio.get_running_loop().time() + options.timeout_ms / 1000
         local = [pending for pending in pendings if isinstance(pending, PendingAppend)]
         assert len(local) == len(pendings)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(ends_at):
                 for pending in local:
-                    # One after the other: they go on together whichever is waited for.
+                    # The waits come one after the other, while the appends go on together.
                     with contextlib.suppress(StorageError):
                         await (pending.fsynced if pending.wants_fsync else pending.written)
         outcomes = [_answered(pending, options) for pending in local]
@@ -108,7 +108,7 @@ class LocalAppends:
                 outcomes[place] = outcome
 
     async def flush(self, partition: Partition, end: Offset) -> None:
-        """Flush in the writer's turn, unless an earlier flush covers the records."""
+        """Flush as a job of the writer, unless an earlier flush covers the records."""
         writer = self._partitions.writer_of(partition)
         if writer.log.durable_end_offset < end:
             await writer.run(writer.log.flush)
@@ -116,7 +116,7 @@ class LocalAppends:
     async def producer_state(
         self, partition: Partition, producer_id: int, *, behind_appends: bool = False
     ) -> ProducerState | None:
-        """Look at the producers of the log, with ``behind_appends`` in the writer's turn."""
+        """Look the producer up in the log; with ``behind_appends`` as a job of the writer."""
         log = log_behind(partition)
         if behind_appends:
             entry = await self._partitions.writer_of(log).run(lambda: log.producers.find(producer_id))
@@ -137,14 +137,14 @@ class LocalAppends:
             self.count_produced(pending.outcome(), pending.size_bytes)
 
     def _note_unacknowledged(self, pending: PendingAppend) -> None:
-        """As ``_note_done``, for an append whose failure no response tells."""
+        """Count as ``_note_done``, for an append whose failure no response reports."""
         self._note_done(pending)
         if pending.error is not None:
             self.metrics.dropped_appends.inc()
 
 
 def _answered(pending: PendingAppend, options: AppendOptions) -> Outcome:
-    """Return what the writer has answered by now."""
+    """Return the outcome that the writer has given by now."""
     future = pending.fsynced if pending.wants_fsync else pending.written
     if not future.done() or future.cancelled():
         return timed_out(options, pending.result)

@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 class Partitions:
     """All partitions of one data directory: looked up, written through their writers, waited for.
 
-    Observes the writers: it wakes requests that wait for a partition, and counts what was written.
+    Observes the writers: it wakes requests that wait for a partition, and counts groups and fsyncs.
     """
 
     def __init__(self, manager: LogManager, settings: Settings, metrics: Metrics, pools: Pools) -> None:
@@ -49,20 +49,20 @@ class Partitions:
     # Names
 
     def topic(self, name: str) -> Topic:
-        """The topic of this name.
+        """Return the topic of this name.
 
         Raises:
-            UnknownTopicOrPartitionError: there is none.
+            UnknownTopicOrPartitionError: there is no such topic.
         """
         return self._manager.topic(name)
 
     def find_topic_id(self, name: str) -> str | None:
-        """The id of the topic of this name, another one after it was deleted and made anew; ``None``: there is none."""
+        """Return the id of the topic of this name, ``None`` if there is none. A topic made again has another id."""
         topic = self._manager.topics.get(name)
         return None if topic is None else topic.topic_id
 
     def partition(self, topic: str, number: int) -> PartitionLog:
-        """The partition of this name.
+        """Return the partition of this name.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or no such partition of it.
@@ -70,31 +70,34 @@ class Partitions:
         return self._manager.partition(topic, number)
 
     def is_there(self, log: PartitionLog) -> bool:
-        """Whether the log is still that of its partition; not once its topic is deleted, and made anew or not."""
+        """Return whether this log still serves its partition.
+
+        The result is false once the log's topic was deleted, even if one of the same name exists again.
+        """
         topic = self._manager.topics.get(log.name.topic)
         return topic is not None and log in topic.partitions[log.name.partition : log.name.partition + 1]
 
     def all(self) -> Iterator[PartitionLog]:
-        """Every partition of every topic."""
+        """Yield every partition of every topic."""
         for topic in tuple(self._manager.topics.values()):
             yield from topic.partitions
 
     # Numbers of the whole directory
 
     def offline_count(self) -> int:
-        """Partitions that take no appends."""
+        """Return the number of partitions that take no appends."""
         return sum(1 for log in self.all() if log.offline_reason is not None)
 
     def size_bytes(self) -> int:
-        """Bytes of record batches in all logs."""
+        """Return the bytes of record batches in all logs."""
         return sum(log.snapshot.size_bytes for log in self.all())
 
     def mailbox_count(self) -> int:
-        """Requests that wait to be written."""
+        """Return the number of requests that wait to be written."""
         return sum(writer.mailbox_count for writer in self.writers())
 
     def mailbox_bytes(self) -> int:
-        """Bytes that wait to be written."""
+        """Return the bytes that wait to be written."""
         return sum(writer.mailbox_bytes for writer in self.writers())
 
     # Writers
@@ -109,7 +112,7 @@ class Partitions:
         if writer is None or writer.log is not partition:
             log = self._manager.partition(*partition.name)
             if log is not partition:
-                # A request that found the topic before it was deleted; its successor has a writer of its own.
+                # The request found the topic before it was deleted. The topic's successor has a writer of its own.
                 raise UnknownTopicOrPartitionError(f"topic {partition.name.topic!r} was deleted")
             writer = PartitionWriter(
                 log,
@@ -123,7 +126,7 @@ class Partitions:
         return writer
 
     def writers(self) -> list[PartitionWriter]:
-        """The writers there are: of partitions that something was asked of since the start."""
+        """Return the existing writers: of partitions that had an append or a job since the start."""
         return list(self._writers.values())
 
     def retire(self, logs: Iterable[PartitionLog], refusal: Callable[[], StorageError]) -> None:
@@ -138,11 +141,11 @@ class Partitions:
             self.produce_waiters.look(log.name)
 
     async def run_in_log(self, log: PartitionLog, call: Callable[[], Result], *, moved_by: str | None = None) -> Result:
-        """Run one of the log's writing methods in its turn; remember when it moved the log start.
+        """Run one of the log's writing methods as a job of its writer, and record a move of the log start by it.
 
         Raises:
             Problem: overloaded.
-            StorageError: what ``call`` raises.
+            StorageError: the errors of ``call``.
         """
         before = log.snapshot.log_start_offset
         result = await self.writer_of(log).run(call)
@@ -151,7 +154,7 @@ class Partitions:
         return result
 
     def _refusal_of(self, log: PartitionLog) -> StorageError | None:
-        """Why appends to ``log`` come to nothing more: it was deleted."""
+        """Return the error for every append to ``log`` if it was deleted, else ``None``."""
         topic = self._manager.topics.get(log.name.topic)
         if topic is None or log not in topic.partitions:
             return UnknownTopicOrPartitionError(f"topic {log.name.topic!r} was deleted")
@@ -160,7 +163,7 @@ class Partitions:
     # Observing writers
 
     def published(self, log: PartitionLog) -> None:
-        """Wake whom the new snapshot serves, once the writer has answered its own."""
+        """Wake the requests that the new snapshot serves, once the writer has completed its own appends."""
         name = log.name
         if name in self.waiters.watched:
             self.waiters.wake(name)
@@ -177,7 +180,7 @@ class Partitions:
         self._metrics.flush_seconds.observe(seconds)
 
     def partition_failed(self, log: PartitionLog, error: BaseException) -> None:
-        """Say that a disk failed; who waits for more answers with what there is (spec D6 c)."""
+        """Log that a disk failed, and end the waits for its partition with the available records (spec D6 c)."""
         self._metrics.partition_failures.inc()
         logger.error("partition %s is offline: %s", log.name, error)
         self.waiters.wake_failed(log.name)

@@ -1,8 +1,8 @@
-"""The purgatory of fetches: long polls that wait until their partition has something for them.
+"""The purgatory of fetches: long polls that wait until their partition has enough records for them.
 
 A fetch that finds too little looks at the snapshot and registers here with no ``await`` between, so no publication
 can fall between the two (invariant 7). Everything here runs on the event loop, and a look costs a few comparisons of
-numbers that are in the snapshot: however many wait, a publication reads no disk for them.
+numbers that are in the snapshot: a publication reads no disk for any number of waiting fetches.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from storage.log.partition_log import PartitionLog
 __all__ = ["FetchWaiter", "FetchWaiters", "Wake", "available_bytes", "is_served", "known_place"]
 
 WOKEN_PER_TURN = 8
-"""This many fetches of those that a publication serves are woken in one turn of the loop: each takes up to 0.2 ms."""
+"""Limit on the fetches that a publication wakes in one turn of the loop: each takes up to 0.2 ms."""
 
 
 def known_place(snapshot: LogSnapshot, offset: Offset) -> LogOffsetMetadata | None:
-    """Where ``offset`` lies in the log, if the snapshot tells it without a look at the disk: at one of its ends."""
+    """Return the place of ``offset`` in the log if it is one of its ends, which the snapshot knows without the disk."""
     for metadata in (snapshot.last_stable_metadata, snapshot.high_watermark_metadata, snapshot.log_end_metadata):
         if metadata.offset == offset:
             return metadata
@@ -31,8 +31,9 @@ def known_place(snapshot: LogSnapshot, offset: Offset) -> LogOffsetMetadata | No
 
 
 def available_bytes(snapshot: LogSnapshot, place: LogOffsetMetadata, isolation: Isolation) -> int | None:
-    """Bytes from ``place`` to the bound of ``isolation``; None when a roll lies between: the rest is on a newer
-    segment, and whatever it is, a fetch is answered with it (spec D6 f).
+    """Return the bytes from ``place`` to the bound of ``isolation``, or ``None`` if a roll lies between.
+
+    The rest is then on a newer segment, and a fetch ends with it whatever its size (spec D6 f).
     """
     bound = snapshot.bound(isolation)
     if place.offset >= bound.offset:
@@ -46,7 +47,7 @@ def is_served(
     min_bytes: int,
     isolation: Isolation = Isolation.HIGH_WATERMARK,
 ) -> bool:
-    """Whether a read of ``snapshot`` from ``place`` has an answer now: enough bytes, or an error to tell (spec D6)."""
+    """Return whether a read of ``snapshot`` from ``place`` can end now: with enough bytes, or an error (spec D6)."""
     if not snapshot.log_start_offset <= place.offset <= snapshot.log_end_offset:
         return True
     if place.offset >= snapshot.bound(isolation).offset:
@@ -58,7 +59,7 @@ def is_served(
 
 
 class FetchWaiter(DelayedOperation):
-    """One fetch that waits. Whoever registered it awaits ``done``, then takes the partition's snapshot anew."""
+    """One fetch that waits. Its caller awaits ``done``, and then takes the partition's snapshot again."""
 
     __slots__ = ("_isolation", "_log", "_min_bytes", "_place")
 
@@ -77,8 +78,8 @@ class FetchWaiters:
     """All fetches that wait, by partition, at most ``count_max`` of them.
 
     Each completes exactly once: by a publication that serves it, by its time, by the end of its topic, by a failure
-    of the disk, or by the stop of the service, after which nothing waits any more. A bare roll wakes nobody.
-    ``purgatory`` takes fetches of several partitions as well.
+    of the disk, or by the stop of the service. After the stop no fetch waits. A bare roll wakes none. ``purgatory``
+    also takes fetches of several partitions.
     """
 
     def __init__(self, *, count_max: int) -> None:
@@ -86,7 +87,7 @@ class FetchWaiters:
             "fetches", count_max=count_max, completed_per_turn=WOKEN_PER_TURN
         )
         self.watched: Container[Hashable] = self.purgatory.watching
-        """Partitions that somebody waits for: no other needs waking."""
+        """Partitions that a fetch waits for. Only these need a wake."""
 
     def __len__(self) -> int:
         return len(self.purgatory)
@@ -100,13 +101,13 @@ class FetchWaiters:
         wait_ms: int,
         isolation: Isolation = Isolation.HIGH_WATERMARK,
     ) -> FetchWaiter:
-        """Wait at most ``wait_ms`` for ``log`` from ``place`` on; complete already if there is nothing to wait for.
+        """Return a fetch that waits at most ``wait_ms`` for ``log`` from ``place`` on, or is complete already.
 
-        An offset is enough when ``min_bytes`` is 1; for more, give its place (``known_place``, or
-        ``LogSnapshot.place_of`` in a thread), as one that is not known counts as on an older segment.
+        An offset is enough if ``min_bytes`` is 1. For more bytes give its place (``known_place``, or
+        ``LogSnapshot.place_of`` in a thread): an unknown place counts as one on an older segment.
 
         Raises:
-            Problem: overloaded; too many wait already.
+            Problem: overloaded; too many fetches wait already.
         """
         where = place if isinstance(place, LogOffsetMetadata) else LogOffsetMetadata(place)
         waiter = FetchWaiter(log, where, min_bytes, isolation)
@@ -114,21 +115,21 @@ class FetchWaiters:
         return waiter
 
     def forget(self, waiter: FetchWaiter) -> None:
-        """Take back a waiter whose client went away; one that is complete already stays as it is."""
+        """Remove a waiter whose client has gone. A complete waiter stays as it is."""
         self.purgatory.cancel(waiter)
 
     def wake(self, partition: PartitionName) -> None:
-        """Complete, soon, every waiter that the partition's snapshot serves by then."""
+        """Complete soon every waiter that the partition's snapshot serves by then."""
         self.purgatory.notify(partition)
 
     def wake_gone(self, partitions: Iterable[PartitionName]) -> None:
-        """Complete every waiter of partitions that do not exist any more."""
+        """Complete every waiter of partitions that no longer exist."""
         self.purgatory.complete_all(partitions, Wake.GONE)
 
     def wake_failed(self, partition: PartitionName) -> None:
-        """Complete every waiter of a partition that takes no appends any more: each answers with what there is."""
+        """Complete every waiter of a partition that takes no appends any more. Each ends with the available records."""
         self.purgatory.complete_all((partition,), Wake.FAILED)
 
     def close(self) -> None:
-        """Complete all: each answers with what there is. Later ones do not wait. Calling it again is fine."""
+        """Complete all waiters, each with the available records. Later fetches do not wait. It may be called again."""
         self.purgatory.close()

@@ -1,8 +1,8 @@
-"""Whether an fsync may be waited for on the event loop.
+"""The decision whether the event loop itself waits for an fsync.
 
-A thread that waits for a disk costs its way there and back, some hundred microseconds of processor with everything else
-that runs. Where the disk answers in less than that (it has a cache that survives a power cut, or is one), the loop had
-better wait itself. Elsewhere, or once such a disk has been slow, never.
+The hop to a thread and back costs some hundred microseconds of processor with everything else that runs. If the disk
+needs less (it has a cache that survives a power cut, or is one), it is cheaper to wait on the loop. On other disks, and
+once such a disk has been slow, the loop never waits.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from collections.abc import Callable
 from time import perf_counter
 
 QUICK_SECONDS = 0.0005
-"""What an fsync on the loop may take, on average."""
+"""Limit on the mean time of an fsync on the loop."""
 SLOW_SECONDS = 0.002
-"""One that took longer has held up everybody."""
+"""An fsync on the loop that takes longer has held up all requests."""
 HOPEFUL_SECONDS = 0.0015
-"""An fsync in a thread that took no longer may have been quick: some of that time is the thread's way back."""
+"""An fsync in a thread that takes no longer may have been quick: the hop back is part of that time."""
 HOPELESS_WEIGHT = 4
-"""Any other takes the hope from so many."""
+"""Number of quick fsyncs in threads that one slow fsync cancels."""
 TRUST_MIN, TRUST_MAX = 64, 1 << 20
-"""So much hope it takes to wait for one on the loop, and twice as much each time that this was a mistake."""
+"""Quick fsyncs in threads that it takes before the loop waits for one. Each mistake doubles the number."""
 BYTES_MAX = 256 * 1024
-"""The fsync of more bytes than this takes any disk its time."""
+"""Bytes above which an fsync takes any disk too long."""
 LOOP_SHARE = 0.5
-"""Of any stretch of the loop's time, no more is waited for the disk."""
+"""Largest share of any stretch of time in which the loop waits for the disk."""
 
 _STRETCH_SECONDS = 0.004
 _REMEMBERED = 32
 
 
 class FlushPace:
-    """One for all partitions, as the disk is. An fsync of at most ``bytes_max`` bytes is waited for on the loop.
+    """The decision for the one disk of all partitions. The loop waits for an fsync of at most ``bytes_max`` bytes.
 
-    Thread: the event loop's.
+    Thread: the event loop.
     """
 
     def __init__(self, bytes_max: int, clock: Callable[[], float] = perf_counter) -> None:
@@ -46,7 +46,7 @@ class FlushPace:
         self._spent_seconds = 0.0
 
     def allows(self, size_bytes: int) -> bool:
-        """Whether the fsync of so many new bytes may be waited for here."""
+        """Return whether the loop may wait for the fsync of this many new bytes."""
         if size_bytes > self._bytes_max or self._hopeful_count < self._needed_count:
             return False
         now = self._clock()
@@ -55,13 +55,13 @@ class FlushPace:
         return self._spent_seconds < LOOP_SHARE * _STRETCH_SECONDS
 
     def note_in_thread(self, seconds: float) -> None:
-        """An fsync in a thread took so long."""
+        """Record that an fsync in a thread took this long."""
         hope = self._hopeful_count + (1 if seconds <= HOPEFUL_SECONDS else -HOPELESS_WEIGHT)
-        # What was hopeful long ago does not make up for what is not now.
+        # Quick fsyncs of long ago do not make up for slow ones now.
         self._hopeful_count = min(max(0, hope), self._needed_count)
 
     def note_here(self, seconds: float) -> None:
-        """An fsync on the loop took so long."""
+        """Record that an fsync on the loop took this long."""
         self._spent_seconds += seconds
         self._mean_seconds += (seconds - self._mean_seconds) / _REMEMBERED
         if seconds > SLOW_SECONDS or self._mean_seconds > QUICK_SECONDS:
@@ -71,6 +71,6 @@ class FlushPace:
             return
         self._quick_count += 1
         if self._quick_count >= 64 * self._needed_count:
-            # It has been good for long.
+            # The disk has been quick for a long time.
             self._quick_count = 0
             self._needed_count = max(TRUST_MIN, self._needed_count // 2)

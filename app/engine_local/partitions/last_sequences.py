@@ -1,4 +1,4 @@
-"""The last sequences of producers, as the log of a partition knows them."""
+"""The last sequences of producers in the log of a partition."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""How many partitions there may be: as many as the settings allow, and as files can be open beside connections.
+"""The limits on the number of partitions: the settings, and the files that can be open beside connections.
 
-Each partition keeps some files open, and each connection one descriptor. Without a limit whoever may CREATE takes those
-that connections need: new ones are then closed without an answer, an administrator's too.
+Each partition keeps some files open, and each connection one descriptor. Without a limit, a client that may CREATE
+takes the descriptors that connections need. The service then closes new connections without a response, even an
+administrator's.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from log_model.errors import PolicyViolationError, TooManyOpenFilesError
 from storage.manager.topic_registry import Topic
 
 SEGMENT_DESCRIPTORS = 8_192
-"""Open files that are kept from connections for segments and their indexes, but never more than half of all."""
+"""Open files that are reserved for segments and their indexes, but never more than half of all descriptors."""
 PARTITION_DESCRIPTORS = 3
-"""Of a partition: its log and two indexes."""
+"""Open files of a partition: its log and two indexes."""
 SPARE_DESCRIPTORS = 16
-"""For files that are open for a moment: checkpoints, snapshots, what a start needs."""
+"""Descriptors for files that are open for a moment: checkpoints, snapshots, files that a start reads."""
 
 _OPEN_FILES = Path("/proc/self/fd")
 _SOCKET = "socket:"
 
 
 def connections_within(descriptors: int) -> int:
-    """The connections that may be open at a time where this many descriptors are allowed.
+    """Return the number of connections that may be open at a time if this many descriptors are allowed.
 
     Example: 12,000 of 20,000; 512 of 1,024.
     """
@@ -37,7 +38,7 @@ def connections_within(descriptors: int) -> int:
 
 
 class Topics(Protocol):
-    """Makes topics and partitions, whatever room there is."""
+    """Makes topics and partitions without regard to limits."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -45,7 +46,7 @@ class Topics(Protocol):
         ...
 
     def create_topic(self, name: str, partition_count: int, config: Mapping[str, object]) -> tuple[Topic, bool]:
-        """Make a topic, or return the one that exists, and False."""
+        """Make a topic, or return the existing one; the second value says whether it was made."""
         ...
 
     def alter_topic(
@@ -56,9 +57,9 @@ class Topics(Protocol):
 
 
 class PartitionRoom:
-    """Makes topics and partitions as far as there is room. What exists is opened at a start in any case.
+    """Makes topics and partitions within the limits. A start opens existing partitions in any case.
 
-    Thread: that of control, one call at a time.
+    Thread: the control pool, one call at a time.
     """
 
     def __init__(
@@ -69,19 +70,19 @@ class PartitionRoom:
         descriptors_allowed: Callable[[], int] | None = None,
         open_file_count: Callable[[], int | None] | None = None,
     ) -> None:
-        """The functions tell of this process, unless others are given."""
+        """Take the limits from ``settings``, and the descriptors from this process unless functions are given."""
         self._topics = topics
         self._settings = settings
         self._descriptors_allowed = descriptors_allowed or _descriptors_allowed
         self._open_file_count = open_file_count or _open_file_count
 
     def create_topic(self, name: str, partition_count: int, config: Mapping[str, object]) -> tuple[Topic, bool]:
-        """As ``Topics.create_topic``; a topic that exists takes no room.
+        """Make a topic as ``Topics.create_topic`` does. An existing topic needs no descriptors.
 
         Raises:
-            PolicyViolationError: there would be more partitions than the settings allow; nothing was made.
-            TooManyOpenFilesError: connections need the descriptors; nothing was made.
-            as ``Topics.create_topic``.
+            PolicyViolationError: there would be more partitions than the settings allow; no topic was made.
+            TooManyOpenFilesError: connections need the descriptors; no topic was made.
+            The errors of ``Topics.create_topic``.
         """
         if name not in self._topics.topics:
             self._check(partition_count)
@@ -90,7 +91,11 @@ class PartitionRoom:
     def alter_topic(
         self, name: str, *, config: Mapping[str, object | None], partition_count: int | None = None
     ) -> Topic:
-        """As ``Topics.alter_topic``. Raises what ``create_topic`` does for partitions that are added."""
+        """Change a topic as ``Topics.alter_topic`` does.
+
+        Raises:
+            The errors of ``create_topic``, for added partitions.
+        """
         existing = self._topics.topics.get(name)
         if existing is not None and partition_count is not None:
             self._check(partition_count - len(existing.partitions))
@@ -125,7 +130,7 @@ def _descriptors_allowed() -> int:
 
 
 def _open_file_count() -> int | None:
-    """Descriptors that are open and belong to no connection; ``None`` where the system does not tell."""
+    """Return the number of open descriptors without those of connections; ``None`` if the system does not tell."""
     try:
         numbers = os.listdir(_OPEN_FILES)  # noqa: PTH208 - names alone are wanted
     except OSError:
@@ -135,6 +140,6 @@ def _open_file_count() -> int | None:
         try:
             count += not os.readlink(_OPEN_FILES / number).startswith(_SOCKET)  # noqa: PTH115
         except OSError:
-            # Closed meanwhile.
+            # The file was closed meanwhile.
             continue
     return count

@@ -1,13 +1,13 @@
-"""One partition's writer: a bounded mailbox, and the one task that works it off.
+"""One partition's writer: a bounded mailbox, and the one task that does the work in it.
 
-Requests come in as appends and jobs. The task takes the appends that are there as one *group*, gives it to the log
-in a thread, publishes, answers in order, and goes on; the fsync of a group runs in another thread beside the
-writing of the next one (group commit). Jobs (retention, roll, truncation, configuration) run alone, in their turn,
-so they never race an append or a flush (invariants 1, 8, 9, 10).
+Requests come in as appends and jobs. The task takes the waiting appends as one *group*, gives it to the log in a
+thread, publishes, completes the appends in order, and goes on. The fsync of a group runs in another thread beside the
+writing of the next group (group commit). Jobs (retention, roll, truncation, configuration) run alone, in their turn, so
+they never race an append or a flush (invariants 1, 8, 9, 10).
 
-A small append to an idle writer is written at once, on the loop, when the log says that it needs no roll and no fsync
-and the disk has not held up such a write lately: the hop to a thread would cost more than the write. So is the fsync of
-a small group waited for on the loop where the disk is quicker than the hop (``flush_pace``).
+A small append to an idle writer is written at once, on the loop, if it needs no roll and no fsync and the disk has not
+held up such a write lately: the hop to a thread would cost more than the write. The loop also waits for the fsync of a
+small group if the disk is quicker than the hop (``flush_pace``).
 
 Thread: everything here runs on the event loop; the log's other calls go to threads.
 """
@@ -47,24 +47,24 @@ OVERLOAD_RETRY_AFTER_MS = 100
 # The request of an append that was in the log before its ``PendingAppend`` was made.
 _WRITTEN_BEFORE = AppendRequest(())
 STALL_SECONDS = 0.01
-"""Writes on the loop that take longer than this are held up by the disk: the next ones go to threads."""
+"""Seconds above which the disk has held up a write on the loop. The next writes go to threads."""
 STALL_PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class MailboxLimits:
-    """How much may wait for one partition, and how much of it is written at once."""
+    """Limits on the requests that wait for one partition, and on a group of them."""
 
     bytes_max: int = 64 * 1024 * 1024
     count_max: int = 10_000
     group_bytes_max: int = 8 * 1024 * 1024
     group_count_max: int = 1_000
     inline_bytes_max: int = 0
-    """An append of no more, to a writer that has nothing else to do, is written on the loop."""
+    """Size of the largest append that is written on the loop, if the writer is idle."""
 
     @classmethod
     def of(cls, settings: Settings) -> MailboxLimits:
-        """The limits among the settings."""
+        """Return the limits among the settings."""
         return cls(
             bytes_max=settings.mailbox_bytes_max,
             count_max=settings.mailbox_count_max,
@@ -75,10 +75,10 @@ class MailboxLimits:
 
 
 class WriterObserver(Protocol):
-    """Who is told what a writer did; called on the loop."""
+    """The receiver of a writer's events. Thread: the event loop."""
 
     def published(self, log: PartitionLog) -> None:
-        """A new snapshot of ``log`` is visible."""
+        """Receive that a new snapshot of ``log`` is visible."""
         ...
 
     def group_appended(self, request_count: int, seconds: float) -> None: ...
@@ -89,7 +89,7 @@ class WriterObserver(Protocol):
 
 
 class _Job:
-    """Something to do alone between two groups: a call in a thread, or, without one, holding the writer still."""
+    """Work that runs alone between two groups: a call in a thread, or without a call a pause of the writer."""
 
     __slots__ = ("call", "done", "released")
 
@@ -108,7 +108,7 @@ class PartitionWriter:
     Attributes:
         log: the log that it writes to.
         loop: the event loop that everything here runs on.
-        task: the task that works off the mailbox; ``None`` if nothing waits in it and no job runs.
+        task: the task that does the work in the mailbox; ``None`` if the mailbox is empty and no job runs.
         refusal: makes the error that every append gets; ``None`` while the writer takes appends.
         inline_bytes_max: the largest append that is written on the loop.
         stalled_until: the time of the loop until which the disk is too slow for writes on the loop.
@@ -149,7 +149,7 @@ class PartitionWriter:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits, nothing runs: the writer costs nothing but its memory."""
+        """Whether no request waits and no work runs: the writer then costs only its memory."""
         return self.task is None and self._flush_task is None
 
     @property
@@ -161,10 +161,10 @@ class PartitionWriter:
         return self._mailbox_bytes
 
     def append(self, request: AppendRequest, *, size_bytes: int, wants_fsync: bool = False) -> PendingAppend:
-        """Put ``request`` into the mailbox. Cancelling whoever waits for the answer does not cancel the append.
+        """Put ``request`` into the mailbox. The cancellation of a waiting caller does not cancel the append.
 
         Raises:
-            Problem: overloaded, the mailbox is full; nothing was taken.
+            Problem: overloaded, the mailbox is full; the append was not taken.
             StorageError: the partition is gone or the service is stopping.
         """
         self._admit(size_bytes)
@@ -190,7 +190,9 @@ class PartitionWriter:
         return pending
 
     def flush_here(self) -> bool:
-        """Flush and publish all that is written, here and now, where nothing is before it and the disk is quick enough.
+        """Flush and publish all written records at once, on the loop. Return false if that is not possible.
+
+        The writer must be idle, and the disk quick enough.
 
         Raises:
             PartitionFailedError: the fsync failed.
@@ -208,28 +210,28 @@ class PartitionWriter:
         return True
 
     def _flush_failed(self, error: Exception) -> PartitionFailedError:
-        """Whatever it was, these bytes may not be on the disk (disk rule 3)."""
+        """Report the failure of a flush to the observer, and return it. Any error may lose bytes (disk rule 3)."""
         failure = error if isinstance(error, PartitionFailedError) else _failed(self.log, error)
         self._observer.partition_failed(self.log, failure)
         return failure
 
     async def run(self, call: Callable[[], Result]) -> Result:
-        """Run ``call`` in a thread when its turn comes, with no append and no flush beside it; publish afterwards.
+        """Run ``call`` in a thread when its turn comes, with no append and no flush beside it. Publish afterwards.
 
         Raises:
             Problem: overloaded.
-            StorageError: what ``call`` raises, or as ``append``.
+            StorageError: the errors of ``call`` and of ``append``.
         """
         self._admit(0)
         job = _Job(call, self.loop)
         self._put(job)
-        # Shielded: a caller that goes away takes nothing back (invariant 8).
+        # The job is shielded: a caller that goes away does not cancel it (invariant 8).
         result: Any = await asyncio.shield(job.done)
         return cast("Result", result)
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Keep the writer still, for work on several partitions at once; what comes meanwhile waits."""
+        """Pause the writer, for work on several partitions at once. Later requests wait meanwhile."""
         self._admit(0)
         job = _Job(None, self.loop)
         self._put(job)
@@ -241,17 +243,17 @@ class PartitionWriter:
                 job.released.set_result(None)
 
     def ask_flush(self) -> None:
-        """Flush soon, unless a flush that began after now covers it anyway."""
+        """Flush soon, unless a flush that begins after this call covers the same records."""
         self._flush_asked = True
         self._start_flush()
 
     def retire(self, refusal: Callable[[], StorageError]) -> None:
-        """Refuse everything that waits and everything that comes with the errors that ``refusal`` makes."""
+        """Refuse all waiting appends and all later requests with the errors that ``refusal`` makes."""
         self.refusal = refusal
         self._refuse_queued(refusal)
 
     async def close(self) -> None:
-        """Take nothing more, finish what was taken, flush included."""
+        """Take no more requests, and finish the earlier ones, including their flush."""
         if self.refusal is None:
             self.refusal = lambda: ShuttingDownError("the service is stopping")
         while self.task is not None or self._flush_task is not None:
@@ -300,7 +302,7 @@ class PartitionWriter:
         return group
 
     def _is_quick(self, request: AppendRequest, size_bytes: int) -> bool:
-        """Whether an append takes less time here than its way to a thread and back. Nothing waits, no job runs."""
+        """Return whether an append is quicker on the loop than the hop to a thread. The caller has checked ``task``."""
         return (
             size_bytes <= self._limits.inline_bytes_max
             and self.loop.time() >= self.stalled_until
@@ -308,12 +310,12 @@ class PartitionWriter:
         )
 
     def _append_now(self, pending: PendingAppend) -> None:
-        """As ``_append_group``, on the loop: nobody else is at the log, as there is no task, and no await in here."""
+        """Append as ``_append_group``, on the loop. The log has no other caller: there is no task and no await here."""
         waits_before = waits_of_thread() if self.was_slow else 0
         began = perf_counter()
         try:
             outcomes = self.log.append((pending.request,))
-        except Exception as error:  # noqa: BLE001 - it is told to who waits
+        except Exception as error:  # noqa: BLE001 - the waiting caller receives it
             pending.fail(self.failed_here(error))
             return
         seconds = perf_counter() - began
@@ -324,21 +326,24 @@ class PartitionWriter:
         self._answer_written([pending], outcomes)
 
     def failed_here(self, error: Exception) -> StorageError:
-        """An append on the loop has failed: what its client is told."""
-        if not isinstance(error, StorageError):  # a defect of ours must not leave callers waiting for ever
+        """Record that an append on the loop has failed, and return the error for its client."""
+        if not isinstance(error, StorageError):  # a defect must not leave callers waiting for ever
             logger.error("append to %s failed in an unexpected way", self.log.name, exc_info=error)
             error = _failed(self.log, error)
         self._fail_group([], error)
         return error
 
     def look_for_stall(self, seconds: float, waits_before: int) -> None:
-        """Whether the disk held up a write on the loop; ``waits_before`` it, if the one before was slow."""
+        """Decide whether the disk held up a write on the loop of this many ``seconds``.
+
+        If the write before was slow, ``waits_before`` is the value of ``waits_of_thread`` before this write.
+        """
         if seconds <= STALL_SECONDS:
             self.was_slow = False
         elif self.was_slow and waits_of_thread() > waits_before:
             self.stalled_until = self.loop.time() + STALL_PAUSE_SECONDS
         else:
-            # One slow write may be the scheduler's doing; the next is looked at closely.
+            # The scheduler may have caused one slow write. The next write is looked at closely.
             self.was_slow = True
 
     async def _append_group(self, group: list[PendingAppend]) -> None:
@@ -350,7 +355,7 @@ class PartitionWriter:
         except StorageError as error:
             self._fail_group(group, error)
             return
-        except Exception as error:  # a defect of ours must not leave callers waiting for ever
+        except Exception as error:  # a defect must not leave callers waiting for ever
             logger.exception("append to %s failed in an unexpected way", self.log.name)
             self._fail_group(group, _failed(self.log, error))
             return
@@ -372,7 +377,7 @@ class PartitionWriter:
             self._start_flush()
 
     def _begin_writeback(self) -> None:
-        """Let the disk write what has gathered; in a thread, for a disk that has enough to do makes that wait, too."""
+        """Let the disk write the gathered records. A busy disk makes this call wait also, so it runs in a thread."""
         is_busy = self._writeback is not None and not self._writeback.done()
         begin = self.log.due_writeback(is_busy=is_busy)
         if begin is not None:
@@ -388,7 +393,7 @@ class PartitionWriter:
         self.publish()
 
     def _refuse_queued(self, refusal: Callable[[], StorageError]) -> None:
-        """Answer the waiting appends; the waiting jobs keep their turn, for a held writer must be let go in order."""
+        """Refuse the waiting appends. The waiting jobs keep their turn, because a paused writer must go on in order."""
         kept: deque[PendingAppend | _Job] = deque()
         while self._mailbox:
             item = self._mailbox.popleft()
@@ -412,9 +417,9 @@ class PartitionWriter:
                 self.publish()
             else:
                 set_result(job.done, await self._call(job.call))
-        except Exception as error:  # noqa: BLE001 - it is the caller's, who waits for it
+        except Exception as error:  # noqa: BLE001 - the waiting caller receives it
             if isinstance(error, StorageError):
-                # The job holds its future, that the error, and this frame the job and the log.
+                # The job holds its future, the future holds the error, and this frame holds the job and the log.
                 let_go_of_frames(error)
             set_exception(job.done, error)
             if isinstance(error, PartitionFailedError):
@@ -445,7 +450,7 @@ class PartitionWriter:
 
     async def _flush_once(self, covered: list[PendingAppend]) -> None:
         began = perf_counter()
-        # A group that is being written in a thread may flush as well, which would be waited for.
+        # A group that is being written in a thread may also flush, and the loop would wait for it.
         is_here = self.task is None and self._pace.allows(self.log.unflushed_bytes)
         try:
             if is_here:
@@ -453,7 +458,7 @@ class PartitionWriter:
                 self._pace.note_here(perf_counter() - began)
             else:
                 self._pace.note_in_thread(await self.loop.run_in_executor(self._flush_pool, _timed, self.log.flush))
-        except Exception as error:  # noqa: BLE001 - it is told to who waits
+        except Exception as error:  # noqa: BLE001 - the waiting callers receive it
             failure = self._flush_failed(error)
             for pending in covered:
                 pending.fail(failure)
@@ -464,7 +469,7 @@ class PartitionWriter:
             pending.note_fsynced()
 
     def publish(self) -> None:
-        """Show readers what is written."""
+        """Make the written records visible to readers."""
         self.log.publish()
         self._observer.published(self.log)
 
@@ -476,7 +481,7 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def waits_of_thread() -> int:
-    """How often this thread has waited for something, such as a disk, since it began; not how often it had to yield."""
+    """Return how often this thread has waited, such as for a disk, since it began. Forced yields do not count."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 

@@ -15,11 +15,11 @@ Result = TypeVar("Result")
 class PendingAppend:
     """One append on its way, as ``app.engine.appending`` promises it.
 
-    ``written`` completes when the batches are in the file, ``fsynced`` when a power cut would not take them. Both fail
-    with the same error when the append is refused. ``fsynced`` completes only with ``wants_fsync``, or with the topic's
+    ``written`` completes once the batches are in the file, ``fsynced`` once they survive a power cut. Both fail with
+    the same error if the append is refused. ``fsynced`` completes only with ``wants_fsync``, or with the topic's
     ``flush.policy=group``.
 
-    ``result`` and ``error`` are known without a future: most appends are written when ``PartitionWriter.append``
+    ``result`` and ``error`` are available without a future: most appends are written when ``PartitionWriter.append``
     returns.
     """
 
@@ -60,10 +60,10 @@ class PendingAppend:
         self._callbacks: tuple[Callable[[PendingAppend], None], ...] = ()
 
     def call_when_done(self, callback: Callable[[PendingAppend], None]) -> None:
-        """Call ``callback`` once the append is written, with ``wants_fsync`` fsynced, or refused.
+        """Call ``callback`` once the append is refused or written, with ``wants_fsync`` once it is fsynced.
 
-        Callbacks are called in the order in which they came here, in the turn of the loop in which the writer knows the
-        outcome; in the next turn if it is known already.
+        Callbacks run in the order of these calls, in the turn of the loop in which the writer learns the outcome. If
+        the outcome is known already, they run in the next turn.
         """
         if self.error is None and (self.result is None or (self.wants_fsync and not self._is_fsynced)):
             self._callbacks += (callback,)
@@ -116,7 +116,7 @@ class PendingAppend:
         self._call_back()
 
     def fail(self, error: BaseException) -> None:
-        """Answer both futures with ``error``, where they have no answer yet."""
+        """Fail both futures with ``error`` unless they are done."""
         let_go_of_frames(error)
         self.error = error
         for future in (self._written, self._fsynced):
@@ -129,12 +129,12 @@ class PendingAppend:
         for callback in callbacks:
             try:
                 callback(self)
-            except Exception as error:  # noqa: BLE001 - the others of its group have their answers all the same
+            except Exception as error:  # noqa: BLE001 - other appends of its group must complete all the same
                 self._loop.call_exception_handler({"message": "an answer to an append failed", "exception": error})
 
 
 def set_result(future: asyncio.Future[Result], result: Result) -> None:
-    """Complete ``future`` unless it is."""
+    """Complete ``future`` unless it is done."""
     if not future.done():
         future.set_result(result)
 
@@ -143,4 +143,4 @@ def set_exception(future: asyncio.Future[Result], error: BaseException) -> None:
     """Fail ``future`` unless it is done."""
     if not future.done():
         future.set_exception(error)
-        future.exception()  # seen: nobody may be waiting for this one
+        future.exception()  # seen: there may be no waiter

@@ -1,7 +1,7 @@
 """The purgatory of produce requests: appends with ``acks=all`` that wait for the other copies (spec A5, A6).
 
-Most never come here: the high watermark has passed them when their group's fsync is done, as this node's copy is all
-there is. Those of a partition with followers wait until the in-sync set has them.
+Most appends never come here: this node's copy is the only one, so the high watermark has passed them when their group's
+fsync is done. Appends to a partition with followers wait until the in-sync set has them.
 
 Thread: the event loop.
 """
@@ -21,7 +21,7 @@ from storage.log.partition_log import AppendResult, PartitionLog
 
 
 def lacks_copies(options: AppendOptions, log: PartitionLog, result: AppendResult) -> bool:
-    """Return whether an append is not acknowledged yet, or cannot be: too few copies have it, or are in sync."""
+    """Return whether an append lacks its acknowledgement: too few copies have it, or too few are in sync."""
     return options.acks == "all" and not (has_all_copies(options, log, result) and log.replicas.has_enough)
 
 
@@ -36,7 +36,7 @@ def has_all_copies(options: AppendOptions, log: PartitionLog, result: AppendResu
 
 
 def timed_out(options: AppendOptions, result: AppendResult | None) -> Problem:
-    """The answer when time is up: with the offset, if it is in the log, where it stays (spec A6)."""
+    """Return the refusal when the time is up: with the offset if the append is in the log, where it stays (spec A6)."""
     place: dict[str, Any] = {} if result is None else {"base_offset": int(result.base_offset)}
     return Problem(
         kinds.REQUEST_TIMED_OUT, f"not acknowledged within {options.timeout_ms} ms; the append goes on", **place
@@ -44,9 +44,10 @@ def timed_out(options: AppendOptions, result: AppendResult | None) -> Problem:
 
 
 class DelayedProduce(DelayedOperation):
-    """Appends of one request, each written, that wait for the other copies of their partitions.
+    """Written appends of one request that wait for the other copies of their partitions.
 
-    ``refusal`` tells why a log takes part no more: it was deleted, or another leads the partition.
+    ``refusal`` returns the error of a log that takes no part any more: it was deleted, or another node leads its
+    partition.
     """
 
     __slots__ = ("_options", "_outcomes", "_pending", "_refusal")
@@ -72,7 +73,7 @@ class DelayedProduce(DelayedOperation):
         return not self._pending
 
     def _look(self, log: PartitionLog, result: AppendResult) -> Outcome | None:
-        """What became of one of them; ``None`` while it waits."""
+        """Return the outcome of one append; ``None`` while it waits."""
         refusal = self._refusal(log)
         if refusal is not None:
             return refusal
@@ -87,7 +88,7 @@ class DelayedProduce(DelayedOperation):
         return result
 
     def outcomes(self) -> list[Outcome]:
-        """One outcome each, in order. What still waits has run out of time, or of service."""
+        """Return one outcome for each append, in order. For waiting appends the time is up, or the service stops."""
         if self._pending and self.done.done() and not self.done.cancelled() and self.done.result() is Wake.SHUTDOWN:
             left: Callable[[AppendResult], Problem] = _shutting_down
         else:
@@ -115,7 +116,7 @@ class ProduceWaiters:
         self._purgatory: Purgatory[PartitionName] = Purgatory("produce requests", count_max=count_max)
         self._refusal = refusal
         self.watched: Container[Hashable] = self._purgatory.watching
-        """Partitions that somebody waits for."""
+        """Partitions that an append waits for."""
 
     def __len__(self) -> int:
         return len(self._purgatory)
@@ -123,7 +124,7 @@ class ProduceWaiters:
     async def wait(
         self, appends: Sequence[tuple[PartitionLog, AppendResult]], options: AppendOptions, wait_ms: float
     ) -> list[Outcome]:
-        """One outcome for each append, at the latest after ``wait_ms``; what is not copied by then stays.
+        """Return one outcome for each append, at the latest after ``wait_ms``. Appends that lack copies then stay.
 
         Raises:
             Problem: overloaded; the appends stay.
@@ -137,9 +138,9 @@ class ProduceWaiters:
         return operation.outcomes()
 
     def look(self, partition: PartitionName) -> None:
-        """The partition's high watermark, its in-sync set, its leader or its existence changed."""
+        """Look at the appends to a partition whose high watermark, in-sync set, leader or existence has changed."""
         self._purgatory.notify(partition)
 
     def close(self) -> None:
-        """Complete all; later ones do not wait. Calling it again is fine."""
+        """Complete all requests. Later requests do not wait. A second call does nothing."""
         self._purgatory.close()

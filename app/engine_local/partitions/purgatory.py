@@ -1,15 +1,15 @@
-"""Delayed operations: requests that wait until every look at what they watch says that they can be answered.
+"""Delayed operations: requests that wait until a look at their keys says that they can be completed.
 
-An operation is looked at, put under each of its keys, looked at again, and given a timer; there is no ``await``
-between, so nothing that happens on the loop falls between a look and the watch (invariant 7). From then on whoever
-changes something says which key changed, and the purgatory looks again. An operation completes exactly once.
+The purgatory looks at an operation, puts it under each of its keys, looks again, and starts a timer. There is no
+``await`` between, so no event on the loop falls between a look and the watch (invariant 7). From then on each change of
+a key is followed by ``notify``, and the purgatory looks again. An operation completes exactly once.
 
-Completions are deferred: ``notify`` only remembers the key, and the looks run in the loop's next turn, after whoever
-notified has done its own work (spec A1). So no publication pays for the requests it wakes, several in one turn cost
-one look, and nothing a woken request does runs inside the publication that woke it.
+Completions are deferred: ``notify`` only records the key, and the looks run in the loop's next turn, after the
+notifying code has finished (spec A1). So no publication pays for the requests it wakes, several publications in one
+turn cost one look, and no code of a woken request runs inside the publication that woke it.
 
 Kafka leaves completed operations under their other keys and purges every 1000 of them (spec A6). Here they leave all
-keys at once, which costs what entering did, so neither keys nor operations pile up, however long a key is quiet.
+keys at once. That costs as much as entering did, and neither keys nor operations pile up if a key is quiet for long.
 
 Thread: the event loop.
 """
@@ -31,26 +31,26 @@ logger = logging.getLogger(__name__)
 WAITERS_RETRY_AFTER_MS = 1_000
 
 LOOKS_PER_TURN = 1_000
-"""This many operations are looked at in one turn of the loop, about a microsecond each."""
+"""Limit on the looks in one turn of the loop. Each takes about a microsecond."""
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class Wake(Enum):
-    """Why an operation was completed."""
+    """The cause of an operation's completion."""
 
     AVAILABLE = "available"
-    """A look said so."""
+    """A look found the operation ready."""
     TIMEOUT = "timeout"
     GONE = "gone"
-    """Something it watched does not exist any more."""
+    """A partition that it watched no longer exists."""
     FAILED = "failed"
-    """Something it watched broke: it may never change again."""
+    """A partition that it watched failed, and may never change again."""
     SHUTDOWN = "shutdown"
 
 
 class DelayedOperation(abc.ABC):
-    """Something that waits. ``done`` completes exactly once, or is cancelled when nobody waits any more."""
+    """A request that waits. ``done`` completes exactly once, or is cancelled when the request has gone."""
 
     __slots__ = ("_keys", "_purgatory", "_timer", "done")
 
@@ -62,37 +62,39 @@ class DelayedOperation(abc.ABC):
 
     @abc.abstractmethod
     def is_ready(self) -> bool:
-        """Look whether there is an answer now. Called often, on the loop: it reads no disk and waits for nothing.
+        """Return whether the operation can be completed now.
 
-        One that raises is completed: whoever waits looks for itself, meets the same error, and tells its client.
+        The purgatory calls it often, on the loop, so an implementation must not read a disk or wait. If it raises, the
+        operation is completed: the waiting request then looks itself, meets the same error, and reports it.
         """
 
     def is_ready_at(self, key: Hashable) -> bool:  # noqa: ARG002 - of operations with more keys than one
-        """As ``is_ready``, when only what is under ``key`` has changed since the last look.
+        """Return the same as ``is_ready``, if only the state under ``key`` has changed since the last look.
 
-        An operation of many keys need not look at the others again, so what happens to one costs the same however
-        many there are.
+        An operation of many keys need not look at its other keys again, so an event costs the same for any number of
+        keys.
         """
         return self.is_ready()
 
     def cancel(self) -> None:
-        """Nobody waits any more: leave the purgatory, if not complete. Calling it again is fine."""
+        """Leave the purgatory, unless complete, because the request has gone. A second call does nothing."""
         if self._purgatory is not None:
             self._purgatory.cancel(self)
         else:
             self.done.cancel()
 
     def expire(self) -> None:
-        """Wait no longer: complete as if the time were up, if not complete. Calling it again is fine."""
+        """Complete as if the time were up, unless complete. A second call does nothing."""
         if self._purgatory is not None and not self.done.done():
             self._purgatory.expire(self)
 
 
 class Purgatory(Generic[Key]):
-    """Operations that wait for something to happen to their keys.
+    """Operations that wait for events of their keys.
 
-    At most ``count_max`` operations, under at most ``watch_count_max`` keys all together. ``what`` names them in the
-    refusal of one more, as "fetches". What is notified completes ``completed_per_turn`` of them in a turn of the loop.
+    At most ``count_max`` operations wait, under at most ``watch_count_max`` keys all together. ``what`` names them in
+    the refusal of one more, such as "fetches". Notifications complete at most ``completed_per_turn`` of them in a turn
+    of the loop.
     """
 
     def __init__(
@@ -107,36 +109,36 @@ class Purgatory(Generic[Key]):
         self._completed_per_turn = completed_per_turn
         self._count_max = count_max
         self._watch_count_max = count_max * 100 if watch_count_max is None else watch_count_max
-        # Dictionaries, not sets: who waits longest is looked at first.
+        # Dictionaries, not sets: the operation that has waited longest is looked at first.
         self.watching: dict[Hashable, dict[DelayedOperation, None]] = {}
-        """Who watches which key; for others to see whether anybody does."""
+        """The operations by the key that they watch, so that callers see whether a key is watched."""
         self._operations: dict[DelayedOperation, None] = {}
         self._watch_count = 0
         self._notified: dict[Hashable, None] = {}
-        # By key, the operations that are still to be looked at, of those that watched it when the look began.
+        # The operations that watched a key when its round began and have no look yet, by key.
         self._rounds: dict[Hashable, Iterator[DelayedOperation]] = {}
         self._is_scheduled = False
         self._closed = False
 
     def __len__(self) -> int:
-        """Operations that wait."""
+        """Return the number of operations that wait."""
         return len(self._operations)
 
     @property
     def key_count(self) -> int:
-        """Keys that some operation watches."""
+        """Number of keys that an operation watches."""
         return len(self.watching)
 
     @property
     def watch_count(self) -> int:
-        """Keys of all operations that wait, each counted for each operation."""
+        """Number of keys of all operations that wait, each key counted for each operation."""
         return self._watch_count
 
     def watch(self, operation: DelayedOperation, keys: Iterable[Key], *, wait_ms: float) -> bool:
-        """Let a new ``operation`` wait for its keys, at most ``wait_ms``. True if it is complete on return.
+        """Let a new ``operation`` wait for its keys, at most ``wait_ms``. Return whether it is complete already.
 
         Raises:
-            Problem: overloaded; too many wait already. The operation was not taken.
+            Problem: overloaded; too many operations wait already. The operation was not taken.
         """
         if self._completes_now(operation):
             return True
@@ -152,7 +154,7 @@ class Purgatory(Generic[Key]):
         self._watch_count += len(watched)
         for key in watched:
             self.watching.setdefault(key, {})[operation] = None
-        # The second look is for what threads change: an event between the first look and the watch told nobody.
+        # The second look is for changes by threads: an event between the first look and the watch had no watcher.
         if self._is_ready(operation):
             self._complete(operation, Wake.AVAILABLE)
             return True
@@ -161,9 +163,9 @@ class Purgatory(Generic[Key]):
         return False
 
     def notify(self, key: Key) -> None:
-        """Look at the operations that watch ``key``, to which something happened, after the caller's turn of the loop.
+        """Look at the operations that watch ``key``, which has changed, after the caller's turn of the loop.
 
-        A few are completed in each turn of the loop, those that wait longest first, as each wakes a request.
+        Each completion wakes a request, so only a few are completed in each turn of the loop: the longest waits first.
         """
         if key not in self.watching:
             return
@@ -176,23 +178,23 @@ class Purgatory(Generic[Key]):
             asyncio.get_running_loop().call_soon(self._check_notified)
 
     def check_and_complete(self, key: Key) -> int:
-        """Look at who watches ``key``, now, and complete those that are ready. How many that were.
+        """Look now at the operations that watch ``key``, and complete the ready ones. Return their number.
 
-        For whoever has nothing left to do in its turn on the loop; all others ``notify``.
+        The call suits a caller that does nothing more in this turn of the loop. Every other caller uses ``notify``.
         """
         return self._check(key)
 
     def complete_all(self, keys: Iterable[Key], wake: Wake) -> int:
-        """Complete every operation under one of ``keys`` whatever it waits for. How many that were."""
+        """Complete every operation under one of ``keys``, whatever it waits for. Return their number."""
         return sum(self._complete(operation, wake) for key in keys for operation in tuple(self.watching.get(key, ())))
 
     def cancel(self, operation: DelayedOperation) -> None:
-        """Take back an operation nobody waits for any more; one that is complete stays as it is."""
+        """Remove an operation whose request has gone. A complete operation stays as it is."""
         self._leave(operation)
         operation.done.cancel()
 
     def close(self) -> None:
-        """Complete all, and from now on let none wait. Calling it again is fine."""
+        """Complete all operations, and let none wait from now on. A second call does nothing."""
         self._closed = True
         for operation in tuple(self._operations):
             self._complete(operation, Wake.SHUTDOWN)
@@ -203,19 +205,19 @@ class Purgatory(Generic[Key]):
         return self._closed and self._complete(operation, Wake.SHUTDOWN)
 
     def _is_ready(self, operation: DelayedOperation, key: Hashable | None = None) -> bool:
-        """Look at all of it, or at what is under ``key``."""
+        """Look at a whole operation, or at its state under ``key``. A look that fails counts as ready."""
         if operation.done.done():
             return False
         try:
             return operation.is_ready() if key is None else operation.is_ready_at(key)
         except Exception:
-            # Neither the others that wait nor whoever notified may suffer from it.
+            # The failure must reach neither other operations nor the notifying code.
             logger.exception("one of the %s that wait failed to look", self._what)
             return True
 
     def _check_notified(self) -> None:
         self._is_scheduled = False
-        # A key that is being looked at has its next look behind that, so that those at its end have one.
+        # A key whose round is under way has its next round behind it, so that the operations at its end get a look.
         for key in [key for key in self._notified if key not in self._rounds]:
             del self._notified[key]
             self._rounds[key] = iter(tuple(self.watching.get(key, ())))
@@ -241,11 +243,11 @@ class Purgatory(Generic[Key]):
 
     def expire(self, operation: DelayedOperation) -> None:
         """Complete an operation whose time is up."""
-        # A last look: what it waits for may have happened in this very turn of the loop.
+        # A last look: the awaited event may have happened in this very turn of the loop.
         self._complete(operation, Wake.AVAILABLE if self._is_ready(operation) else Wake.TIMEOUT)
 
     def _complete(self, operation: DelayedOperation, wake: Wake) -> bool:
-        """Complete ``operation``; false if it is complete already."""
+        """Complete ``operation``. Return false if it is complete already."""
         self._leave(operation)
         if operation.done.done():
             return False

@@ -8,7 +8,7 @@ from storage.manager.topic_registry import Topic
 
 
 class TopicIds:
-    """Finds topics by their ids: knows their names by heart, and looks at all topics for an id it does not know.
+    """Finds topics by their ids. It keeps the names of known ids, and ``learn`` looks at all topics for a new id.
 
     Thread: the event loop.
     """
@@ -18,10 +18,10 @@ class TopicIds:
         self._names: dict[str, str] = {}
 
     def find(self, topic_id: str) -> Topic | None:
-        """The topic with this id, if ``learn`` was called since it was made and it was not deleted."""
+        """Return the topic with this id, unless it was deleted or was made after the last call of ``learn``."""
         topic = self._topics.get(self._names.get(topic_id, ""))
         return topic if topic is not None and topic.topic_id == topic_id else None
 
     def learn(self) -> None:
-        """Look at all topics."""
+        """Learn the ids of all topics."""
         self._names = {topic.topic_id: topic.name for topic in tuple(self._topics.values())}

@@ -1,7 +1,7 @@
-"""Where the last records of a log begin. Synchronous: it reads the headers of their batches from the disk.
+"""The start of the last records of a log. Synchronous: it reads the headers of their batches from the disk.
 
-Not every offset has a record: transaction markers have offsets, records of aborted transactions are not shown to
-readers of committed records, and copies of compacted logs have gaps.
+Not every offset has a record. Transaction markers have offsets, readers of committed records do not see records of
+aborted transactions, and copies of compacted logs have gaps.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _FIRST_WINDOW = 256
 
 
 def start_of_last(snapshot: LogSnapshot, count: int, isolation: Isolation) -> Offset:
-    """The offset that the last ``count`` visible records begin at; the log start when there are not that many.
+    """Return the offset at which the last ``count`` visible records begin; the log start if there are fewer records.
 
-    Example: five records, a marker, and ``count`` 2: offset 3. Reads about as many headers as there are batches behind
-    the answer. Near damage, whose records nobody can count, the offset is counted back alone.
+    Example: five records, a marker, and ``count`` 2: offset 3. The call reads about as many headers as there are
+    batches behind the result. If damaged batches make a count of records impossible, it counts offsets instead.
     """
     bound = snapshot.bound(isolation).offset
     if bound - snapshot.log_start_offset <= count:
@@ -53,7 +53,7 @@ def _count_back(snapshot: LogSnapshot, count: int, isolation: Isolation, bound: 
 
 
 def _visible(snapshot: LogSnapshot, start: Offset, end: Offset, isolation: Isolation) -> Iterator[BatchHeader]:
-    """The headers of batches that a reader is shown, of those with a record in ``[start, end)``."""
+    """Yield the headers of the batches with a record in ``[start, end)`` that the reader's isolation shows."""
     is_committed = isolation is Isolation.LAST_STABLE
     waiting = deque(sorted(snapshot.aborted_between(start, end), key=_first_offset) if is_committed else ())
     aborting: set[int] = set()
@@ -73,7 +73,7 @@ def _first_offset(transaction: AbortedTransaction) -> Offset:
 
 
 def _offset_of(snapshot: LogSnapshot, header: BatchHeader, place: int, isolation: Isolation) -> Offset:
-    """The offset of the record that is at this place from the end of its batch, 1 for the last."""
+    """Return the offset of the record at this place from the end of its batch; 1 is the last record."""
     if header.record_count == header.last_offset_delta + 1:
         return Offset(header.last_offset - place + 1)
     data = snapshot.read(Offset(header.base_offset), 0, isolation=isolation)

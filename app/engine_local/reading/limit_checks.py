@@ -18,7 +18,7 @@ class LimitChecks:
         self._moves = moves
 
     def start_inside(self, log: PartitionLog, snapshot: LogSnapshot, start: Offset, request: Read) -> Offset:
-        """Return where a read from ``start`` begins: there, or at the log start if ``request`` asks for it.
+        """Return the offset at which a read from ``start`` begins: that, or the log start if ``request`` allows it.
 
         Raises:
             OffsetOutOfRangeError: ``request`` may not begin at ``start``.

@@ -24,10 +24,10 @@ from storage.log.partition_log import PartitionLog
 
 
 def read_partitions(reads: Iterable[PartitionRead], options: ManyReadOptions) -> list[PartitionOutcome]:
-    """Read the partitions in order; each gets the bytes that those before it left of ``options.max_bytes``.
+    """Read the partitions in order; each gets the bytes that earlier partitions left of ``options.max_bytes``.
 
-    The first partition that has records gets its first batch whole, whatever the limits say; the others only batches
-    that fit. None gets a part of a batch, nor more than ``options.aborted_count_max`` aborted transactions.
+    The first partition that has records gets its first batch whole, even beyond the limits. Later batches come only if
+    they fit. No partition gets a part of a batch, or more than ``options.aborted_count_max`` aborted transactions.
 
     Thread: a reader; the disk may be read.
     """
@@ -55,7 +55,7 @@ def _read(
     one: PartitionRead, log: PartitionLog, max_bytes: int, options: ManyReadOptions, min_one: bool
 ) -> PartitionOutcome:
     _check_leader_epoch(log, one)
-    # Before the records: the limits in an outcome were true when its records were read.
+    # The snapshot comes before the records: the limits in an outcome were true when its records were read.
     snapshot = log.snapshot
     diverging = _find_divergence(log, snapshot, one)
     if diverging is not None:
@@ -71,7 +71,7 @@ def log_of(one: PartitionRead) -> PartitionLog:
 
 
 def _find_divergence(log: PartitionLog, snapshot: LogSnapshot, one: PartitionRead) -> Diverging | None:
-    """Return where the client's log and this one part, if ``last_fetched_epoch`` shows that they do (spec E2).
+    """Return the place where the client's log diverges from this log, if ``last_fetched_epoch`` shows one (spec E2).
 
     Raises:
         OffsetOutOfRangeError: the epoch is unknown here, or the offset lies below the log start.
@@ -88,7 +88,7 @@ def _find_divergence(log: PartitionLog, snapshot: LogSnapshot, one: PartitionRea
 
 
 def _check_leader_epoch(log: PartitionLog, one: PartitionRead) -> None:
-    """Compare the client's current leader epoch with the log's own; absent and -1 are not checked (spec D11).
+    """Compare the client's current leader epoch with the log's own; an absent epoch and -1 pass (spec D11).
 
     Raises:
         FencedLeaderEpochError, UnknownLeaderEpochError
@@ -98,7 +98,7 @@ def _check_leader_epoch(log: PartitionLog, one: PartitionRead) -> None:
 
 
 def is_enough(outcomes: Sequence[PartitionOutcome], min_bytes: int) -> bool:
-    """Return whether the outcomes are to be answered at once (spec D5)."""
+    """Return whether the outcomes go to the client at once (spec D5)."""
     return (
         not outcomes
         or any(outcome.error is not None or outcome.diverging is not None for outcome in outcomes)
@@ -107,7 +107,7 @@ def is_enough(outcomes: Sequence[PartitionOutcome], min_bytes: int) -> bool:
 
 
 class Watched(NamedTuple):
-    """One partition of a read that waits, and the place of its next batch as far as that is known."""
+    """One partition of a read that waits, and the place of its next batch as far as it is known."""
 
     log: PartitionLog
     read: PartitionRead
@@ -117,7 +117,7 @@ class Watched(NamedTuple):
 async def places(
     readers: Executor, reads: Sequence[PartitionRead], outcomes: Sequence[PartitionOutcome]
 ) -> list[Watched]:
-    """Find the place of each read; the disk is read only for partitions that have some records, but too few."""
+    """Find the place of each read. The disk is read only for partitions that have some records, but too few."""
     watched = []
     for one, outcome in zip(reads, outcomes, strict=True):
         snapshot = outcome.limits
@@ -132,7 +132,7 @@ async def places(
 class DelayedRead(DelayedOperation):
     """A read of several partitions that waits for ``min_bytes`` in all of them, or for an error (spec D6).
 
-    A publication in one of them looks at that one alone: the bytes of the others at the last look are remembered.
+    A publication in one partition looks at that partition alone, with the bytes of the others at the last look.
     """
 
     __slots__ = ("_available", "_isolation", "_min_bytes", "_total_bytes", "_watched")
@@ -153,7 +153,7 @@ class DelayedRead(DelayedOperation):
         return self._look_at(name, self._watched[name])
 
     def _look_at(self, name: PartitionName, watched: Watched) -> bool:
-        """Note the bytes that one partition has now; return whether the read is answered with all partitions."""
+        """Record the bytes that one partition has now. Return whether all partitions together complete the read."""
         log, one, place = watched
         snapshot = log.snapshot
         if not snapshot.log_start_offset <= place.offset <= snapshot.log_end_offset:
@@ -170,7 +170,7 @@ class DelayedRead(DelayedOperation):
 
 
 def _is_refused(log: PartitionLog, one: PartitionRead) -> bool:
-    """Return whether the leader epochs have changed so that the outcome is an error or a divergence."""
+    """Return whether a change of leader epochs makes the outcome an error or a divergence."""
     if one.current_leader_epoch is None and one.last_fetched_epoch is None:
         return False
     try:

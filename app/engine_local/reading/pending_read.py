@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class LocalPendingRead:
-    """A read that has its start, from one snapshot, or from the snapshot that is there when its wait is over."""
+    """A read that has its start, from one snapshot, or from the current snapshot when its wait is over."""
 
     __slots__ = ("_checks", "_log", "_readers", "_request", "_snapshot", "_start", "waiting")
 
@@ -34,8 +34,9 @@ class LocalPendingRead:
         checks: LimitChecks,
         readers: Executor,
     ) -> None:
-        """``held`` is the snapshot to read, or the wait that comes first: a wait must not keep a snapshot, whose files
-        retention may delete meanwhile.
+        """Take ``held``: the snapshot to read, or the wait that comes first.
+
+        A wait must not keep a snapshot, whose files retention may delete meanwhile.
         """
         self._log = log
         self._request = request
@@ -59,7 +60,7 @@ class LocalPendingRead:
             start = self._checks.start_inside(self._log, snapshot, start, request)
         call = functools.partial(_read, snapshot, request, start, max_bytes, then)
         if start >= snapshot.bound(request.isolation).offset and request.until is None:
-            # Nothing there, no disk, no thread: the answer of thousands of long polls when the service stops.
+            # An empty range needs no disk and no thread. Thousands of long polls end this way when the service stops.
             return call()
         return await call_in(self._readers, call)
 

@@ -25,9 +25,9 @@ class ReadRange(NamedTuple):
 
 
 def start_of(snapshot: LogSnapshot, request: Read) -> Offset:
-    """Return the first offset that the request means; outside the log when it names such a one.
+    """Return the first offset that the request means, which may lie outside the log.
 
-    A timestamp later than every record means the end of what is visible.
+    A timestamp later than every record means the end of the visible records.
     """
     bound = snapshot.bound(request.isolation).offset
     if request.tail is not None:
@@ -46,9 +46,9 @@ def start_of(snapshot: LogSnapshot, request: Read) -> Offset:
 def range_of(snapshot: LogSnapshot, request: Read, start: Offset) -> ReadRange:
     """Return the range from ``start`` to the nearest end that is known and visible.
 
-    ``until`` ends the range at its first record at or after that time, once there is one; behind what one answer holds
-    it is not looked for. A record before ``start`` that is ahead of its time ends nothing: the range would be empty for
-    as long as the log has that record.
+    ``until`` ends the range at its first record at or after that time, once there is one. It is not searched for behind
+    the records that one response holds. A record before ``start`` that is ahead of its time does not end the range: the
+    range would be empty for as long as the log has that record.
     """
     bound = snapshot.bound(request.isolation).offset
     ends = [] if request.end_offset is None else [request.end_offset]
@@ -106,7 +106,7 @@ def read_listable(
 ) -> FetchData:
     """Read as ``LogSnapshot.read``, but fewer batches if more than ``aborted_count_max`` transactions were aborted.
 
-    Of a single batch only those of its own producer are listed.
+    For a single batch only the aborted transactions of its own producer are listed.
 
     Raises:
         StorageError: as ``LogSnapshot.read``.
@@ -123,7 +123,7 @@ def read_listable(
 
 
 def _bounded(snapshot: LogSnapshot, end: Offset | None, isolation: Isolation) -> LogSnapshot:
-    """The same log as if, for this isolation, it ended with the batch that holds the record before ``end``."""
+    """Return a snapshot that ends, for this isolation, with the batch that holds the record before ``end``."""
     visible = snapshot.bound(isolation)
     if end is None or end >= visible.offset:
         return snapshot

@@ -65,7 +65,7 @@ class LocalReads:
         return LocalPendingRead(partition, read, start, held, self.checks, self._readers)
 
     async def _ends_before(self, snapshot: LogSnapshot, read: Read, start: Offset) -> bool:
-        """Return whether the range is complete already, so that waiting brings nothing."""
+        """Return whether the range is complete already, so that a wait brings no more records."""
         if read.until is None and read.end_offset is None:
             return False
         call = functools.partial(range_of, snapshot, read, start)
@@ -73,7 +73,7 @@ class LocalReads:
         return wanted.end is not None
 
     async def _wait(self, log: PartitionLog, start: Offset, read: Read) -> FetchWaiter:
-        # More than can be answered is not waited for (spec D4).
+        # A wait for more bytes than one response holds would be useless (spec D4).
         min_bytes = min(read.min_bytes, read.max_bytes)
         snapshot = log.snapshot
         place = known_place(snapshot, start)
@@ -81,7 +81,7 @@ class LocalReads:
             place = await call_in(self._readers, functools.partial(snapshot.place_of, start))
         if not self._partitions.is_there(log):
             raise UnknownTopicOrPartitionError(f"{log.name} was deleted")
-        # Looks at the snapshot of now and registers, with no await between (invariant 7).
+        # The call looks at the current snapshot and registers, with no await between (invariant 7).
         return self._partitions.waiters.register(
             log, place or start, min_bytes=min_bytes, wait_ms=read.wait_ms, isolation=read.isolation
         )
@@ -98,12 +98,12 @@ class LocalReads:
         watched = await places(self._readers, reads, outcomes)
         delayed = DelayedRead(watched, options.min_bytes, options.isolation)
         if not all(self._partitions.is_there(one.log) for one in watched):
-            # Deleted since it was read: no publication would end the wait.
+            # The partition was deleted since it was read: no publication would end the wait.
             delayed.done.set_result(Wake.GONE)
         else:
             names = (one.log.name for one in watched)
             self._partitions.waiters.purgatory.watch(delayed, names, wait_ms=options.wait_ms)
-        # The outcomes are not kept: they would keep files open that retention deletes meanwhile.
+        # The outcomes are dropped: they would keep files open that retention deletes meanwhile.
         return ManyRead((), delayed)
 
     async def find_offset(

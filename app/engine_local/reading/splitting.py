@@ -66,7 +66,7 @@ def _resolve(checks: LimitChecks, wanted: WantedRange, options: SplitOptions) ->
         bounds.start_timestamp,
         isolation,
     )
-    # As ``until`` of a read: a record before the start that is ahead of its time ends nothing.
+    # As with ``until`` of a read, a record before the start that is ahead of its time does not end the range.
     is_reversed = (bounds.end_timestamp or 0) < (bounds.start_timestamp or 0)
     end, _ = _offset_of(
         snapshot,
@@ -82,15 +82,16 @@ def _resolve(checks: LimitChecks, wanted: WantedRange, options: SplitOptions) ->
         end = max(start, end)
     checks.check_offset(log, snapshot, start, last)
     checks.check_offset(log, snapshot, end, last)
-    # An end may lie before the start; then there is nothing.
+    # An end may lie before the start. The range is then empty.
     return _Resolved(SplittableRange(snapshot, min(start, end), end, isolation), skipped_count, is_late)
 
 
 def _offset_of(
     snapshot: LogSnapshot, place: Place, timestamp: int | None, isolation: Isolation, from_offset: Offset | None = None
 ) -> tuple[Offset, bool]:
-    """Return the offset of a place, or of a time among the records from ``from_offset`` on, and whether none is as late
-    as that time.
+    """Return the offset of a place, or of a time among the records from ``from_offset`` on.
+
+    The second value says whether no record is as late as that time.
     """
     last = snapshot.bound(isolation).offset
     if timestamp is not None:

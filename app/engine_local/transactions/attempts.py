@@ -1,6 +1,6 @@
 """Transactions that are decided together: the attempts of load jobs. Each has a producer of its own, and writes once.
 
-Their owner makes the decision durable in a log of its own; here it is carried out, in Kafka's states and markers.
+Their owner makes the decision durable in a log of its own. This module carries it out, in Kafka's states and markers.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from app.problems.problem import Problem
 from log_model.names import PartitionName
 
 _TIMEOUT_MS = 2**31 - 1
-"""As written down. Their owner ends them, and not their age."""
+"""The timeout that is written down. The owner of the attempts ends them, and not their age."""
 _AT_A_TIME = 200
-"""Ends that are on their way at a time: attempts may be more than a mailbox takes."""
+"""Limit on the ends that run at a time: there may be more attempts than a mailbox takes."""
 
 
 class LocalAttempts:
@@ -51,14 +51,14 @@ class LocalAttempts:
         self._turns = turns
         self._begin_ending = begin_ending
         self.guard: Callable[[str], None] = _no_owner
-        """Called before records of an attempt are taken; raises if its owner has decided or decides now."""
+        """Called before records of an attempt are taken; raises if the attempt's owner has decided or decides now."""
 
     def check_open(self, name: str) -> None:
-        """Return when this id takes records as far as an owner has a say.
+        """Return if this id is no attempt, or if the owner of the attempt lets it take records.
 
         Raises:
             ProducerFencedError: the attempt is over.
-            ConcurrentTransactionsError: it is being decided.
+            ConcurrentTransactionsError: the attempt is being decided.
             PartitionOfflineError: the owner could not read its log.
         """
         if is_attempt(name):
@@ -83,7 +83,7 @@ class LocalAttempts:
 
         Raises:
             Problem: overloaded.
-            StorageError: it could not be written down.
+            StorageError: the attempt could not be written down.
         """
         if len(self._table) >= self._limits.id_count_max:
             raise Problem(
@@ -104,13 +104,15 @@ class LocalAttempts:
     async def decide(
         self, names: Collection[str], winners: Collection[str], decision: Callable[[], Awaitable[None]]
     ) -> None:
-        """Hold all these attempts, let what is on its way to their partitions arrive, make the records of the winners
-        durable, and await ``decision``, which writes down how all of them end. None takes a record meanwhile.
+        """Hold all these attempts while ``decision`` writes down how they end.
+
+        No attempt takes a record meanwhile. Before ``decision`` is called, appends under way have reached their
+        partitions, and the records of the winners are durable.
 
         Raises:
             Problem: overloaded.
             StorageError: a partition of a winner is offline.
-            what ``decision`` raises.
+            The errors of ``decision``.
         """
         async with contextlib.AsyncExitStack() as held:
             sessions = []
@@ -128,13 +130,13 @@ class LocalAttempts:
             await decision()
 
     async def finish(self, names: Collection[str], winners: Collection[str]) -> None:
-        """Commit the winners and abort the others, as was decided. When this returns every reader sees it.
+        """Commit the winners and abort the other attempts, as was decided. On return every reader sees it.
 
-        May be done again, also after a restart: what has ended stays as it is.
+        The call may be repeated, also after a restart: an attempt that has ended stays as it is.
 
         Raises:
-            Problem: overloaded; some may have ended.
-            StorageError: it could not be written down, or the service stops; some may have ended.
+            Problem: overloaded; some attempts may have ended.
+            StorageError: an end could not be written down, or the service stops; some attempts may have ended.
         """
         turns = asyncio.Semaphore(_AT_A_TIME)
 
@@ -144,7 +146,7 @@ class LocalAttempts:
                     ended = await self._turns.in_turn(name, lambda session: self._end(session, name, name in winners))
                     if ended is not None:
                         await asyncio.shield(ended)
-            except Exception as error:  # noqa: BLE001 - raised once all others have ended
+            except Exception as error:  # noqa: BLE001 - raised once all other attempts have ended
                 return error
             return None
 
@@ -167,11 +169,11 @@ class LocalAttempts:
         return session.ended if transaction.is_ending else None
 
     async def forget(self, names: Sequence[str]) -> None:
-        """Forget attempts that have ended, or never wrote. A start may find them once more.
+        """Forget attempts that have ended or never wrote. The next start may still find them.
 
         Raises:
             Problem: overloaded.
-            StorageError: it could not be written down.
+            StorageError: the change could not be written down.
         """
         known = [name for name in names if self._table.find(name) is not None]
         if known:
@@ -185,7 +187,7 @@ class LocalAttempts:
 
 @contextlib.asynccontextmanager
 async def _closed(session: Session) -> AsyncIterator[None]:
-    """Nothing new starts, and what is on its way has arrived."""
+    """Let no append start in the context, which begins once all appends under way have reached their partitions."""
     session.closing = True
     try:
         await session.drained()

@@ -1,8 +1,8 @@
 """The transaction coordinator: the states of ``state`` made durable, one transition of an id at a time.
 
-Every transition is a task of its own: a client that goes away takes nothing back (invariant 8). Nothing is answered
-before it is durable in ``__transaction_state``; the one exception is that a transaction is complete, which a restart
-finds out again by writing the markers once more.
+Every transition is a task of its own: a client that goes away cancels no transition (invariant 8). A caller receives no
+transition before it is durable in ``__transaction_state``. The one exception is the completion of a transaction: a
+restart repeats it by writing the markers again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _WAITS_SHOWN_MAX = 100
 class TransactionCoordinator:
     """All transactional ids of one data directory.
 
-    Thread: the event loop. ``start`` comes before everything else; until it is through, everything waits for it.
+    Thread: the event loop. Call ``start`` before every other method. The other calls wait until it is done.
     """
 
     def __init__(self, logs: Logs, limits: TransactionLimits | None = None) -> None:
@@ -90,12 +90,12 @@ class TransactionCoordinator:
         )
         self._hanging = HangingTransactions(logs, self._table, self.start, self._check_known)
 
-    # The life of it
+    # Start and stop
 
     async def start(self) -> None:
-        """Read what was known at the last stop, and go on ending what was decided then.
+        """Read the transactions that were known at the last stop, and go on ending the decided ones.
 
-        A damaged log does not keep the service from starting: transactions are refused then, and the reason is shown.
+        A damaged log does not keep the service from starting. Transactions are then refused, and the reason is shown.
         """
         if self._loading is None:
             self._loading = asyncio.get_running_loop().create_task(self._load(), name="reading __transaction_state")
@@ -113,11 +113,14 @@ class TransactionCoordinator:
             if transaction.is_ending:
                 self._endings.begin(transaction.transactional_id)
             elif transaction.is_ongoing and is_pooled(transaction.transactional_id):
-                # The process before was its producer: readers need not wait for its timeout.
+                # The earlier process was its producer: readers need not wait for its timeout.
                 self._left_open.abort(transaction.transactional_id, transaction.producer)
 
     async def close(self) -> None:
-        """Take nothing more and finish what runs; what waits for a partition is ended by the next start."""
+        """Take no more requests, and finish the running work.
+
+        The next start ends transactions that wait for a partition.
+        """
         self._endings.stop()
         await self._turns.finished()
 
@@ -135,13 +138,13 @@ class TransactionCoordinator:
 
     @property
     def failure(self) -> str | None:
-        """Why nothing is known of transactions, if so."""
+        """Why the transactions are unknown; ``None`` if they are known."""
         return self._failure
 
     # Looking
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """What is known of an id."""
+        """Return the transaction of this id; ``None`` if the id is not known."""
         return self._table.find(transactional_id)
 
     def name_of(self, producer_id: int) -> str | None:
@@ -155,7 +158,7 @@ class TransactionCoordinator:
 
     @property
     def largest_producer_id(self) -> int:
-        """The largest producer id that a transactional id has, or goes on with; -1 for none."""
+        """The largest producer id that a transactional id has, or will have next; -1 if there is none."""
         return max((max(each.producer_id, each.next_producer_id) for each in self._table), default=-1)
 
     async def describe(self, transactional_id: str) -> DescribedTransaction | None:
@@ -189,7 +192,7 @@ class TransactionCoordinator:
         limit: int,
         is_shown: Callable[[str], bool] = lambda _: True,
     ) -> list[Transaction]:
-        """The first ``limit`` ids in one of these states after ``start_after``, sorted, of those that are shown."""
+        """Return the first ``limit`` shown transactions in one of these states, by id, behind ``start_after``."""
 
         def is_wanted(transaction: Transaction) -> bool:
             name = transaction.transactional_id
@@ -198,11 +201,11 @@ class TransactionCoordinator:
         return await smallest(self._table, limit, lambda transaction: transaction.transactional_id, is_wanted)
 
     def open_count(self) -> int:
-        """Transactions that readers of committed records wait for."""
+        """Return the number of transactions that readers of committed records wait for."""
         return self._table.open_count
 
     def id_count(self) -> int:
-        """Transactional ids that are known."""
+        """Return the number of transactional ids that are known."""
         return len(self._table)
 
     @property
@@ -213,10 +216,12 @@ class TransactionCoordinator:
     # Producers
 
     async def allocate(self, principal: str | None = None) -> ProducerIdentity:
-        """A producer that never was, without transactions; with ``principal`` no other may write under its id.
+        """Return a producer id that no producer had before, without transactions. Durable: it is given once.
+
+        With ``principal`` no other principal may write under the id.
 
         Raises:
-            CorruptionError, DiskFullError: no id can be had.
+            CorruptionError, DiskFullError: no id is available.
         """
         return ProducerIdentity(await self._logs.allocate_producer_id(principal), 0)
 
@@ -228,15 +233,15 @@ class TransactionCoordinator:
         *,
         until_ended: UntilEnded = asyncio.shield,
     ) -> ProducerIdentity:
-        """Give a transactional id to its producer's new instance, and shut the older ones out.
+        """Give a transactional id to the new instance of its producer, and fence the older instances.
 
         An open transaction of an older instance is aborted first: ``until_ended`` waits for that, up to ``wait_ms``.
 
         Raises:
-            InvalidTransactionTimeoutError: above what the service allows.
+            InvalidTransactionTimeoutError: ``timeout_ms`` is above the limit of the service.
             ConcurrentTransactionsError: the open transaction was not ended in time; the abort goes on.
             Problem: overloaded.
-            StorageError: it could not be written down.
+            StorageError: the change could not be written down.
         """
         await self._check_ready()
         if not 0 < timeout_ms <= self._limits.timeout_ms_max:
@@ -268,16 +273,16 @@ class TransactionCoordinator:
     ) -> Enlistment:
         """Make these partitions part of the producer's transaction, durably, before anything is appended to them.
 
-        Given are the headers of what shall be appended. Free of charge for partitions that are part of it. A batch
-        that is in its log already, or that cannot follow what is there, enlists nothing: a request of a transaction
-        long ended that arrives late opens no other. Nor does a partition that is offline.
+        ``appends`` has the headers of the batches that follow. The call costs nothing for partitions that are part of
+        the transaction. A batch that is in its log already, or that cannot follow the batches there, enlists nothing:
+        a late request of a transaction that has ended must not open another. An offline partition is not enlisted.
 
         Raises:
-            InvalidPidMappingError: the producer belongs to no transactional id, or to another one than given.
+            InvalidPidMappingError: the producer belongs to no transactional id, or not to the given one.
             ProducerFencedError: a newer instance was initialised, or the transaction timed out.
             ConcurrentTransactionsError: the last transaction is being ended.
             Problem: overloaded, too_many_partitions.
-            StorageError: it could not be written down.
+            StorageError: the change could not be written down.
         """
         await self._check_ready()
         name = self._table.find_name(producer.producer_id) if transactional_id is None else transactional_id
@@ -290,7 +295,7 @@ class TransactionCoordinator:
             enlisted = state.enlist(transaction, producer, appends, NO_TIMESTAMP)
             if enlisted is transaction:
                 return Enlistment(session, {}, {})
-        # The enlistment of a client that has gone away while it waited is given back.
+        # If the client has gone while it waited, its enlistment is released.
         return await self._turns.in_turn(
             name, lambda session: self._enlister.enlist(session, name, producer, appends), undo=Enlistment.release
         )
@@ -300,19 +305,19 @@ class TransactionCoordinator:
     async def end(
         self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, wait_ms: int
     ) -> Transaction:
-        """Commit or abort. When this returns, the decision is durable and every reader sees it.
+        """Commit or abort. On return the decision is durable and every reader sees it.
 
-        The producer of what is returned goes on with the next transaction. The same request again, after a lost answer
-        and before the next transaction, returns the same.
+        The producer of the returned transaction goes on with the next transaction. A repeated request, after a lost
+        response and before the next transaction, returns the same transaction.
 
         Raises:
             InvalidPidMappingError: the transactional id is not known, or it belongs to another producer.
-            ProducerFencedError: a newer instance was initialised, the transaction timed out, or the request is one of
+            ProducerFencedError: a newer instance was initialised, the transaction timed out, or the request belongs to
                 an earlier transaction.
-            InvalidTxnStateError: there is nothing to commit, or it has ended the other way.
+            InvalidTxnStateError: there is nothing to commit, or the transaction has ended the other way.
             ConcurrentTransactionsError: the transaction before is being ended.
-            Problem: request_timed_out; that goes on, and may yet fail while it is not decided.
-            StorageError: it could not be written down.
+            Problem: request_timed_out. The end goes on, and may still fail before it is decided.
+            StorageError: the decision could not be written down.
         """
         await self._check_ready()
         if self._table.find(transactional_id) is None:
@@ -323,7 +328,7 @@ class TransactionCoordinator:
                     transactional_id,
                     lambda session: self._endings.end(session, transactional_id, producer, commit=commit),
                 )
-                # Never what the table says now: that may be a newer instance, and its epoch would let this one back in.
+                # The table may hold a newer instance by now, and its epoch would let this instance back in.
                 return ended if isinstance(ended, Transaction) else await asyncio.shield(ended)
         except TimeoutError:
             raise _too_late(self._endings.waits_of(transactional_id), wait_ms) from None
@@ -332,11 +337,12 @@ class TransactionCoordinator:
             raise Problem(kinds.SHUTTING_DOWN_UNFINISHED, detail) from None
 
     async def abort(self, transactional_id: str, producer: ProducerIdentity) -> None:
-        """Abort, for a caller that does not go on with the producer. Durable: the decision, when this returns; the
-        markers follow.
+        """Abort for a caller that does not go on with the producer. Durable: the decision, on return.
+
+        The markers follow later.
 
         Raises:
-            as ``end``, but for request_timed_out.
+            The errors of ``end`` except request_timed_out.
         """
         await self._check_ready()
         await self._turns.in_turn(
@@ -346,11 +352,11 @@ class TransactionCoordinator:
     # Background
 
     def hurry(self) -> None:
-        """Try again now where markers wait for a partition."""
+        """Try now to write the markers that wait for a partition."""
         self._markers.hurry()
 
     async def run_jobs(self) -> None:
-        """What must be done from time to time: timeouts, expiry, a shorter log."""
+        """Abort timed-out transactions, forget expired ids, and shorten the log, as far as that is due."""
         if self._loading is None or not self._loading.done() or self._failure is not None or self._endings.is_stopping:
             return
         await self._upkeep.run()

@@ -1,4 +1,4 @@
-"""Requests that come again after their transaction has ended: they must not open another."""
+"""Requests that are repeated after their transaction has ended: they must not open another."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from storage.log.partition_log import AppendResult, PartitionLog
 
 
 async def find_duplicates(logs: Logs, log: PartitionLog, headers: Sequence[BatchHeader]) -> list[AppendResult] | None:
-    """What the log answered to each of these batches when they came first, if all of them did.
+    """Return the first result of each of these batches if all of them are in the log, else ``None``.
 
     Raises:
-        RefusedError: they cannot follow what is there.
+        RefusedError: the batches cannot follow the batches in the log.
         Problem: overloaded.
     """
     if not headers or not _may_be_there(log, headers):
         return None
-    # Again, in the writer's turn: what is judged to be there must be there, or it would be appended unlisted.
+    # The second look is a job of the writer: a batch that is wrongly found here would be appended without enlistment.
     return await logs.writer_of(log).run(lambda: _find_duplicates(log, headers))
 
 
@@ -31,7 +31,7 @@ def _may_be_there(log: PartitionLog, headers: Sequence[BatchHeader]) -> bool:
     except OutOfOrderSequenceError:
         if len(headers) == 1:
             raise
-        # Of a request of several only the last one may be remembered, as after a restart.
+        # Of a request with several batches the log may remember only the last one, as after a restart.
         return True
 
 
@@ -57,7 +57,7 @@ def _find_duplicates(log: PartitionLog, headers: Sequence[BatchHeader]) -> list[
 
 
 def _part_of(whole: ProducerBatch, header: BatchHeader) -> ProducerBatch:
-    """Where a batch is of a request that lies in the log as a whole."""
+    """Return the place of one batch of a request that is in the log as a whole."""
     skipped = add_sequence(header.base_sequence, -whole.first_sequence)
     first_offset = Offset(whole.first_offset + skipped)
     last_offset = Offset(first_offset + header.last_offset_delta)

@@ -1,4 +1,4 @@
-"""How transactions end: the decision made durable, a marker in every partition, and the record that all is done."""
+"""Ends of transactions: the durable decision, a marker in every partition, and the record of completion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class EndsLaterError(ShuttingDownError):
-    """The service stops between a decision and its markers."""
+    """An error because the service stops between a decision and its markers."""
 
 
 class Endings:
@@ -40,12 +40,12 @@ class Endings:
         self._turns = turns
 
     def stop(self) -> None:
-        """Give up what waits for a partition. The next start goes on with it."""
+        """Give up the ends that wait for a partition. The next start goes on with them."""
         self.is_stopping = True
         self._markers.stop()
 
     async def pause(self, delay_ms: int) -> bool:
-        """Wait before another try, or until told to hurry. Return false if the service stops."""
+        """Wait before another try, or until ``hurry`` is called. Return false if the service stops."""
         if not self.is_stopping:
             await self._markers.pause(delay_ms)
         return not self.is_stopping
@@ -56,7 +56,7 @@ class Endings:
         return {} if session is None else dict(session.waits)
 
     def wait_of(self, name: str) -> Wait:
-        """Return what the next transaction of this id waits for."""
+        """Return the cause for which the next transaction of this id waits."""
         transaction = self._table.find(name)
         if transaction is None or not transaction.is_ending:
             return Wait.NONE
@@ -68,7 +68,7 @@ class Endings:
     async def end(
         self, session: Session, name: str, producer: ProducerIdentity, *, commit: bool
     ) -> Transaction | asyncio.Future[Transaction]:
-        """Commit or abort as the producer asks; see ``Transactions.end``. Holds the session's lock.
+        """Commit or abort as the producer asks; see ``Transactions.end``. The caller holds the session's lock.
 
         Return the transaction if it has ended before, otherwise a future that is done when readers see the end.
         """
@@ -90,7 +90,7 @@ class Endings:
         return session.ended
 
     async def decide(self, session: Session, decided: Transaction) -> asyncio.Future[Transaction]:
-        """Make a decision durable and begin to carry it out. Holds the session's lock.
+        """Make a decision durable and begin to carry it out. The caller holds the session's lock.
 
         The future is done when readers see the end.
         """
@@ -113,7 +113,7 @@ class Endings:
         return session.ended
 
     async def _finish(self, name: str, session: Session, ended: asyncio.Future[Transaction]) -> None:
-        """Write the markers, then that they are written. The answer does not wait for a second try of the latter."""
+        """Write the markers, and then the record of completion. ``ended`` does not wait for its second try."""
         ending = self._table.find(name)
         assert ending is not None
         try:
@@ -137,7 +137,7 @@ class Endings:
             session.space_wanted = None
             if not ended.done():
                 ended.set_exception(EndsLaterError("the service is stopping"))
-                # Seen: there may be no waiter.
+                # The exception counts as retrieved now: there may be no waiter.
                 ended.exception()
             self._turns.leave(name, session)
 

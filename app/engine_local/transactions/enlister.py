@@ -1,4 +1,4 @@
-"""How partitions become part of a transaction."""
+"""The enlistment of partitions in a transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from storage.log.partition_log import AppendResult
 
 
 class Enlister:
-    """Part of the coordinator, which says what its ``enlist`` promises and when it is called.
+    """One step of the coordinator's ``enlist``, whose docstring has its promises.
 
     Thread: the event loop.
     """
@@ -42,7 +42,7 @@ class Enlister:
         markers: MarkerWriter,
         check_open: Callable[[str], None],
     ) -> None:
-        """``check_open`` is that of ``Attempts``."""
+        """Take the coordinator's parts; ``check_open`` is ``LocalAttempts.check_open``."""
         self._logs = logs
         self._limits = limits
         self._table = table
@@ -57,11 +57,11 @@ class Enlister:
         producer: ProducerIdentity,
         appends: Mapping[PartitionName, Sequence[BatchHeader]],
     ) -> Enlistment:
-        """As the coordinator's ``enlist``, for one whose turn it is."""
+        """Do as the coordinator's ``enlist``. The caller holds the session's lock."""
         transaction = self._table.find(name)
         if transaction is None:
             raise InvalidPidMappingError(f"producer {producer.producer_id} belongs to no transactional id")
-        # Before anything else: the producer must be the one, and the transaction must take records.
+        # These checks come first: the producer must be the right one, and the transaction must take records.
         self._check_open(name)
         state.enlist(transaction, producer, (), self._logs.now_ms())
         present = transaction.partitions
@@ -80,7 +80,7 @@ class Enlister:
             if known is not None:
                 duplicates[partition] = known
             elif log.offline_reason is not None:
-                # Its marker could not be written either: the transaction would never end.
+                # The partition would not take the marker either: the transaction would never end.
                 refused[partition] = PartitionOfflineError(f"{log.name} takes no appends: {log.offline_reason}")
             elif self._markers.waits_for_space(partition):
                 refused[partition] = DiskFullError(f"the disk of {log.name} has no space for the end of a transaction")

@@ -1,4 +1,4 @@
-"""Transactions that the coordinator does not know, though they are open in a partition: its log may have been lost.
+"""Transactions that are open in a partition but unknown to the coordinator, whose log may have been lost.
 
 Readers of committed records would wait for them for ever. An operator finds them here and aborts each one.
 """
@@ -57,7 +57,7 @@ class HangingTransactions:
         """Write an abort marker and return its offset; see ``Transactions.abort_hanging``."""
         refuse_internal(log.name.topic)
         await self._start()
-        # Behind everything that was submitted before.
+        # The look is a job of the writer, so that it comes behind all earlier appends.
         entry = await self._logs.writer_of(log).run(lambda: log.producers.find(producer_id))
         if entry is None or not entry.is_in_transaction or entry.current_txn_first_offset != first_offset:
             raise InvalidTxnStateError(
@@ -72,7 +72,7 @@ class HangingTransactions:
                 f"the transaction belongs to {owner!r}: abort it there, for all its partitions",
                 transactional_id=owner,
             )
-        # No await since the look at the coordinator: a transaction that it enlists now is appended behind the marker.
+        # There is no await since the look at the coordinator: a transaction enlisted now is appended behind the marker.
         marker = TransactionMarker(producer_id, entry.producer_epoch, max(entry.coordinator_epoch, 0), commit=False)
         request = AppendRequest.marker(marker)
         writer = self._logs.writer_of(log)

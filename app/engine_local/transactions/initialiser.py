@@ -1,4 +1,4 @@
-"""How a transactional id is given to a new instance of its producer."""
+"""The step that gives a transactional id to a new instance of its producer."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Initialiser:
     async def initialise(
         self, session: Session, transactional_id: str, timeout_ms: int
     ) -> ProducerIdentity | asyncio.Future[Transaction]:
-        """Return the identity of the new instance. Holds the session's lock.
+        """Return the identity of the new instance. The caller holds the session's lock.
 
         If the last transaction has no end yet, return a future that is done when it ends; then call again.
 
         Raises:
-            ConcurrentTransactionsError: the last transaction ended, and that is not written down yet.
-            DiskFullError: that waits for space on a disk.
+            ConcurrentTransactionsError: the last transaction ended, and its completion is not written down yet.
+            DiskFullError: the record of completion waits for space on a disk.
             Problem: overloaded.
-            StorageError: it could not be written down.
+            StorageError: the change could not be written down.
         """
         existing = self._table.find(transactional_id)
         if existing is None and len(self._table) >= self._limits.id_count_max:

@@ -1,7 +1,7 @@
-"""Transactions that the service's own producers have left open: aborted at once, and tried again until that is durable.
+"""Transactions that the service's own producers have left open: each is aborted at once, with repeated tries.
 
-Each has one task, which ends with the abort, with the service's stop, or when the transaction has reached its timeout:
-from then on it is aborted like any other that is older than that, and after a restart by the start.
+Each has one task, which ends with the durable abort, with the service's stop, or when the transaction has reached its
+timeout. From then on ``upkeep`` aborts it like every timed-out transaction. After a restart, the start aborts it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeftOpen:
-    """Aborts what producers of the service's own have left open. Thread: the event loop."""
+    """Aborts transactions that the service's own producers have left open. Thread: the event loop."""
 
     def __init__(self, table: TransactionTable, turns: Turns, endings: Endings, now_ms: Callable[[], int]) -> None:
         self._table = table
@@ -32,9 +32,9 @@ class LeftOpen:
         self._now_ms = now_ms
 
     def abort(self, name: str, producer: ProducerIdentity) -> None:
-        """Abort the transaction of this producer in the background, if it has one: its producer does not go on.
+        """Abort the transaction of this producer in the background, if there is one. The producer does not go on.
 
-        A transaction that another producer has begun under the same name by then is left alone.
+        A transaction that another producer has begun under the same name by then stays open.
         """
         self._turns.spawn(self._abort(name, producer), f"aborting what {name!r} left")
 
@@ -43,7 +43,7 @@ class LeftOpen:
         deadline: float | None = None
 
         async def fence_it(session: Session) -> None:
-            # In its turn: a transition of the request may have been under way, and it is looked at behind that.
+            # This runs under the lock of the id, so that it sees the result of a transition that was under way.
             left = self._find(name, producer)
             if left is not None:
                 await self._endings.decide(session, fence(left, self._now_ms()))
@@ -57,7 +57,7 @@ class LeftOpen:
                 if str(error) != reason:
                     reason = str(error)
                     logger.warning("the transaction that %r has left open is not aborted yet: %s", name, reason)
-                # The frames hold logs, and those their files.
+                # The frames hold logs, and the logs hold their files.
                 let_go_of_frames(error)
             else:
                 return

@@ -1,4 +1,4 @@
-"""How much the coordinator keeps, and for how long."""
+"""The coordinator's limits on numbers and on times."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ OVERLOAD_RETRY_AFTER_MS = 1_000
 
 
 class TransactionLimits(NamedTuple):
-    """How much there may be at once, and for how long."""
+    """Limits on the number of ids and partitions, and on the time of transactions and ids."""
 
     timeout_ms_max: int = 900_000
-    """``transaction.max.timeout.ms``"""
+    """Kafka's ``transaction.max.timeout.ms``."""
     expiration_ms: int = 604_800_000
-    """``transactional.id.expiration.ms``"""
+    """Kafka's ``transactional.id.expiration.ms``."""
     id_count_max: int = 100_000
     partition_count_max: int = 1_000

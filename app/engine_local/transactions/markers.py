@@ -1,4 +1,4 @@
-"""Ending a transaction in its partitions: a marker to each, tried until it is durable there."""
+"""The markers of a transaction: one in each of its partitions, tried until it is durable there."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class MarkerWriter:
     ) -> bool:
         """Write the markers of a decided transaction to all its partitions, beside each other.
 
-        Durable: on return, in every partition that still exists. False when the service stopped before that; the next
-        start begins again. ``waits`` says meanwhile which partitions have no marker yet, and why not.
+        Durable: on return, in every partition that still exists. Return false if the service stopped before that; the
+        next start begins again. Meanwhile ``waits`` has each partition without a marker, and the cause.
         """
         marker = TransactionMarker(ending.producer_id, ending.producer_epoch, coordinator_epoch, ending.commits)
         waits.update(dict.fromkeys(ending.partitions, "the marker is being written"))
@@ -61,12 +61,13 @@ class MarkerWriter:
     async def make_records_durable(self, transaction: Transaction) -> None:
         """Make sure that a power cut cannot take a record of a transaction that is about to be committed.
 
-        Records may lie in a partition unflushed, by its ``flush.policy`` or the producer's ``acks``: lost behind the
-        decision, they would be missing in a committed transaction. Costs nothing where all is durable.
+        Records in a partition may be unflushed, by its ``flush.policy`` or the producer's ``acks``. If a power cut took
+        them after the decision, they would be missing in a committed transaction. The call costs nothing if all records
+        are durable.
 
         Raises:
             Problem: overloaded.
-            StorageError: a partition is offline: the transaction can only be aborted.
+            StorageError: a partition is offline, so that the transaction can only be aborted.
         """
         await all_in_turns(self._make_durable(name) for name in sorted(transaction.partitions))
 
@@ -76,18 +77,18 @@ class MarkerWriter:
             writer = self._logs.writer_of(log)
             if writer.is_idle and log.unflushed_count == 0 and log.offline_reason is None:
                 return
-            # An append of nothing, behind all that was submitted: its fsync is shared with that of others.
+            # An empty append comes behind all submitted appends, and shares its fsync with others.
             await writer.append(AppendRequest(()), size_bytes=0, wants_fsync=True).fsynced
         except UnknownTopicOrPartitionError:
             return
 
     def hurry(self) -> None:
-        """Try now what waits for its next attempt."""
+        """Try now the markers that wait for their next attempt."""
         self._hurry.set()
         self._hurry = asyncio.Event()
 
     def stop(self) -> None:
-        """Give up after the attempts under way."""
+        """Finish the attempts under way, and begin no more."""
         self._stopping = True
         self.hurry()
 
@@ -102,10 +103,10 @@ class MarkerWriter:
                 except ShuttingDownError:
                     return False
                 except (StorageError, Problem) as error:
-                    # Full, offline or overloaded: the transaction is decided and waits for this partition alone.
+                    # The partition is full, offline or overloaded. The decided transaction waits for it alone.
                     self._note_space(name, marker.producer_id, is_wanted=isinstance(error, DiskFullError))
                     reason = str(error)
-                    # The topic may be deleted during the pause: the frames hold its log, and the log its files.
+                    # The topic may be deleted during the pause, and the frames hold its log with its files.
                     let_go_of_frames(error)
                 else:
                     waits.pop(name, None)
@@ -129,7 +130,7 @@ class MarkerWriter:
                 del self._waiting_for_space[name]
 
     async def pause(self, delay_ms: int) -> None:
-        """Wait between two attempts, or until told to hurry."""
+        """Wait between two attempts, or until ``hurry`` is called."""
         hurry = self._hurry
         try:
             async with asyncio.timeout(delay_ms / 1000):
@@ -145,17 +146,20 @@ class MarkerWriter:
             request = AppendRequest.marker(marker)
             await self._logs.writer_of(log).append(request, size_bytes=MARKER_BYTES, wants_fsync=True).fsynced
         except UnknownTopicOrPartitionError:
-            # Deleted: its records are gone, committed or not.
+            # The topic was deleted: its records are gone, committed or not.
             return
         except (ProducerFencedError, CoordinatorFencedError) as error:
-            # A later epoch has ended it there already.
+            # A later epoch has ended the transaction in this partition already.
             logger.warning("%s needs no marker of producer %d: %s", name, marker.producer_id, error)
 
     async def _is_untouched(self, log: PartitionLog, producer_id: int) -> bool:
-        """Whether nothing of the producer is in the log: what it sent was refused, or the topic was deleted and made
-        anew. A marker would only make the log expect sequence 0 of a producer that counts on."""
+        """Return whether the log knows no record of the producer.
+
+        That is so if its appends were refused, or if the topic was deleted and made again. A marker would only make the
+        log expect sequence 0, while the producer goes on with its sequences.
+        """
         if log.offline_reason is not None or log.producers.find(producer_id) is not None:
             return False
-        # Behind everything that was submitted before.
+        # The look is a job of the writer, so that it comes behind all earlier appends.
         found = await self._logs.writer_of(log).run(lambda: log.producers.find(producer_id))
         return found is None and log.offline_reason is None

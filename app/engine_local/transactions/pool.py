@@ -1,4 +1,4 @@
-"""Transactional producers of the service's own, for requests that want to be one transaction each."""
+"""Transactional producers of the service's own, for requests that are one transaction each."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from app.engine.transactions import PooledProducer, ProducerIdentity, Transactio
 from log_model.errors import DiskFullError
 
 PRODUCER_COUNT_MAX = 64
-"""Requests that are carried out at a time; others wait their turn."""
+"""Limit on the requests that run at a time. Further requests wait."""
 
 _NAME = "__rollway_atomic_{}"
 _PREFIX = _NAME.format("")
 
 UntilEnded = Callable[[asyncio.Future[Transaction]], Awaitable[object]]
-"""Waits until a transaction that is being ended has ended."""
+"""A function that waits until a transaction that is being ended has ended."""
 
 _LOOK_SECONDS = 0.1
 
 
 class Initialise(Protocol):
-    """As ``TransactionCoordinator.initialise``."""
+    """The type of ``TransactionCoordinator.initialise``."""
 
     async def __call__(
         self, name: str, timeout_ms: int, wait_ms: int, /, *, until_ended: UntilEnded
@@ -36,12 +36,12 @@ IsCurrent = Callable[[str, ProducerIdentity], bool]
 
 
 def is_pooled(transactional_id: str) -> bool:
-    """Whether this id is that of a pool's producer, in this process or in one before."""
+    """Return whether this is the id of a pool's producer, of this process or of an earlier one."""
     return transactional_id.startswith(_PREFIX)
 
 
 class Wait(enum.IntEnum):
-    """What the next transaction of a name waits for, the shortest wait first."""
+    """The cause for which the next transaction of a name waits, the shortest wait first."""
 
     NONE = 0
     MARKERS = 1
@@ -51,7 +51,7 @@ class Wait(enum.IntEnum):
 
 
 class ProducerPool:
-    """Names that are free, and producers that wait for work. Thread: the event loop."""
+    """Free names and idle producers. Thread: the event loop."""
 
     def __init__(
         self,
@@ -61,9 +61,10 @@ class ProducerPool:
         abort_left: Callable[[str, ProducerIdentity], None] = lambda *_: None,
         count_max: int = PRODUCER_COUNT_MAX,
     ) -> None:
-        """``is_current`` tells whether a producer's name is still known, and its own.
+        """Take functions of the coordinator.
 
-        ``abort_left`` aborts what a producer that was not kept has left open. It must not wait.
+        ``is_current`` returns whether a producer's name is known and still belongs to it. ``abort_left`` aborts the
+        transaction that a producer has left open if it was not kept. It must not wait.
         """
         self._initialise = initialise
         self._is_current = is_current
@@ -75,18 +76,18 @@ class ProducerPool:
 
     @contextlib.asynccontextmanager
     async def producer(self, timeout_ms: int, wait_ms: int) -> AsyncIterator[PooledProducer]:
-        """A producer without a transaction; unless it is kept, whatever it leaves open is aborted behind it.
+        """Lend a producer without a transaction. Unless it is kept, a transaction that it leaves open is aborted.
 
         Raises:
             DiskFullError: the end of the last transaction waits for space on a disk.
-            as ``TransactionCoordinator.initialise``.
+            The errors of ``TransactionCoordinator.initialise``.
         """
         async with self._turns:
             producer = self._take_idle()
             name = self._take_name() if producer is None else producer.name
             try:
                 if producer is None or not self._is_current(name, producer.identity):
-                    # Never made yet, or forgotten while it was idle.
+                    # The producer was never made, or its id was forgotten while it was idle.
                     producer = await self._made(name, timeout_ms, wait_ms)
                 producer.is_kept = False
                 yield producer
@@ -106,7 +107,7 @@ class ProducerPool:
         """Wait for the end of the last transaction of a name, but not for space on a disk.
 
         Raises:
-            DiskFullError: a disk has no space for that; it is tried again.
+            DiskFullError: a disk has no space for the end, which is tried again.
         """
         while not last.done() and self._wait_of(name) is not Wait.SPACE:
             await asyncio.wait([last], timeout=_LOOK_SECONDS)
@@ -115,9 +116,10 @@ class ProducerPool:
         await last
 
     def _take_idle(self) -> PooledProducer | None:
-        """Take the idle producer that was used last, of those that wait for nothing.
+        """Take the idle producer that was used last, among producers whose next transaction need not wait.
 
-        An end that was answered may still wait to be noted: its producer's next records would be refused.
+        An end that readers see may still wait for its record of completion, and its producer's next records would be
+        refused.
         """
         for place in reversed(range(len(self._idle))):
             if self._wait_of(self._idle[place].name) is Wait.NONE:
@@ -125,13 +127,13 @@ class ProducerPool:
         return None
 
     def _take_name(self) -> str:
-        """Take the free name that was used last, of those whose last transaction keeps the next one waiting least.
+        """Take the free name that was used last, among the names with the shortest wait for their last transaction.
 
         Raises:
-            DiskFullError: all wait for space on a disk.
+            DiskFullError: all names wait for space on a disk.
         """
         if not self._names:
-            # All others are at work or idle: an idle one begins again as another instance.
+            # All other names are at work or idle. An idle one begins again as another instance.
             self._names += [producer.name for producer in self._idle]
             self._idle.clear()
         waits = [self._wait_of(name) for name in self._names]

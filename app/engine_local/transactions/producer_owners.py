@@ -1,8 +1,8 @@
-"""Which principal a producer id was given to, so that no other can write under it.
+"""The principals that producer ids were given to, so that no other principal can write under an id.
 
 A principal's first id takes a block of 1,000 consecutive ids, which is written down before an id of it is given. A file
-of 10,000 blocks has some 500 KB. When there are more, the oldest block of the principal that has the most is forgotten:
-its ids are refused from then on, and their producers ask for new ones.
+of 10,000 blocks has some 500 KB. Beyond that, the oldest block of the principal with the most blocks is forgotten. Its
+ids are refused from then on, and their producers ask for new ids.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ class OwnedBlock(NamedTuple):
 class ProducerOwners:
     """The principals of producer ids that were given without a transactional id.
 
-    Durable: whose an id is, before it is given. What a stopped process has not given of a block is lost.
+    Durable: the owner of an id, before the id is given. Ids of a block that a stopped process has not given are lost.
 
-    Thread: ``principal_of`` any; ``load`` and ``allocate`` may touch the disk.
+    Thread: any thread for ``principal_of``; ``load`` and ``allocate`` may touch the disk.
     """
 
     def __init__(self, file_system: FileSystem, own_directory: Path, ids: ProducerIds) -> None:
-        """Know nothing until ``load``."""
+        """Begin without owners; ``load`` reads them."""
         self._file_system = file_system
         self._path = own_directory / FILE
         self._ids = ids
         self._lock = threading.Lock()
-        # By rising ids. Replaced as a whole, so that a reader sees the old or the new ones.
+        # Blocks by rising ids. The tuple is replaced as a whole, so that a reader sees the old or the new blocks.
         self._blocks: tuple[OwnedBlock, ...] = ()
         self._left: dict[str, OwnedBlock] = {}
 
     def load(self) -> None:
-        """Read whose ids were given before. A damaged file keeps nobody from starting: its ids are refused."""
+        """Read the owners of earlier ids. A damaged file does not prevent a start: its ids are refused."""
         try:
             if not self._file_system.exists(self._path):
                 return
@@ -83,16 +83,16 @@ class ProducerOwners:
         return blocks[-1].end - 1 if blocks else -1
 
     def principal_of(self, producer_id: int) -> str | None:
-        """Whom this id was given to; ``None`` for one that was not given, or was so long ago that it is forgotten."""
+        """Return the principal that this id was given to; ``None`` if it was not given, or is forgotten since."""
         blocks = self._blocks
         place = bisect_right(blocks, producer_id, key=lambda block: block.first) - 1
         return blocks[place].principal if place >= 0 and producer_id < blocks[place].end else None
 
     def allocate(self, principal: str | None) -> int:
-        """Give an id that no producer had before to ``principal``; ``None`` where there is no authentication.
+        """Give an id that no producer had before to ``principal``, which is ``None`` without authentication.
 
         Raises:
-            CorruptionError, DiskFullError, TooManyOpenFilesError: no id can be had.
+            CorruptionError, DiskFullError, TooManyOpenFilesError: no id is available.
         """
         if principal is None:
             return self._ids.allocate()
@@ -126,7 +126,7 @@ class ProducerOwners:
 
 
 def _joined(blocks: list[OwnedBlock]) -> list[OwnedBlock]:
-    """The blocks by rising ids, neighbours of one principal as one."""
+    """Return the blocks by rising ids, with adjacent blocks of one principal joined."""
     joined: list[OwnedBlock] = []
     for block in sorted(blocks):
         if joined and joined[-1].end == block.first and joined[-1].principal == block.principal:

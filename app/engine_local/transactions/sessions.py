@@ -1,4 +1,4 @@
-"""Who is busy with a transactional id: one transition at a time, and the appends that are on their way."""
+"""The activity of a transactional id: one transition at a time, and the appends that are on their way."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from storage.log.partition_log import AppendResult
 
 
 class Session:
-    """One transactional id at work. It is made when first needed and dropped when its id is not known any more.
+    """The activity of one transactional id. It is made when first needed and dropped when the id is no longer known.
 
-    ``lock`` is held over every transition, from the decision until it is durable and noted.
+    ``lock`` is held over every transition, from the decision until it is durable and in the table.
     """
 
     __slots__ = ("_drained", "closing", "ended", "in_flight", "lock", "space_wanted", "users", "waits")
@@ -27,26 +27,26 @@ class Session:
         self.in_flight = 0
         self.closing = False
         self.ended: asyncio.Future[Transaction] | None = None
-        """Of the transaction that is being ended: what it is once its markers are durable."""
+        """The completed transaction, once the markers of the transaction that is being ended are durable."""
         self.waits: dict[PartitionName, str] = {}
-        """Partitions that have no marker yet, and why not."""
+        """Partitions that have no marker yet, each with the cause."""
         self.space_wanted: str | None = None
-        """Why the end cannot be noted yet although all markers are durable, if a disk is full."""
+        """Why the record of completion cannot be written although all markers are durable, if a disk is full."""
         self._drained: asyncio.Future[None] | None = None
 
     def enter(self) -> None:
-        """An append was enlisted and is on its way to its partition."""
+        """Record that an append was enlisted and is on its way to its partition."""
         self.in_flight += 1
 
     def leave(self) -> None:
-        """It has reached the partition's mailbox, in front of any marker, or never will."""
+        """Record that an append has reached the partition's mailbox, in front of any marker, or never will."""
         self.in_flight -= 1
         if self.in_flight == 0 and self._drained is not None:
             self._drained.set_result(None)
             self._drained = None
 
     async def drained(self) -> None:
-        """Return when nothing is on its way. ``closing`` keeps others from starting."""
+        """Return once no append is on its way. ``closing`` keeps further appends from starting."""
         assert self.closing
         if self.in_flight:
             self._drained = asyncio.get_running_loop().create_future()
@@ -54,10 +54,11 @@ class Session:
 
 
 class Enlistment:
-    """Leave to append to the partitions of one request, held until they were submitted: ``with`` it.
+    """Permission to append to the partitions of one request. Use it in ``with``, and submit the batches inside.
 
-    ``duplicates`` are in the log already, batch by batch, and need not be appended, ``refused`` must not be; of both
-    nothing was enlisted. While it is held no marker is written, so hold it across nothing that waits.
+    ``duplicates`` has the results of batches that are in the log already and need no append. Batches for partitions in
+    ``refused`` must not be appended. The partitions of both were not enlisted. While the permission is held no marker
+    is written, so do not wait inside.
     """
 
     __slots__ = ("_session", "duplicates", "refused")
@@ -74,7 +75,7 @@ class Enlistment:
         session.enter()
 
     def release(self) -> None:
-        """What was to be submitted was submitted. Calling it again does nothing."""
+        """Give the permission back, once all batches are submitted. A second call does nothing."""
         if self._session is not None:
             self._session.leave()
             self._session = None

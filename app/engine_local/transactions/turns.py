@@ -1,4 +1,4 @@
-"""One transition of a transactional id at a time, each in a task that no client can cancel."""
+"""The transitions of transactional ids: one at a time for each id, each in a task that no client can cancel."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Result = TypeVar("Result")
 
 
 class Turns:
-    """The sessions of the ids that are at work or known, and the tasks of their transitions. Thread: the event loop."""
+    """The sessions of ids that are at work or known, and the tasks of their transitions. Thread: the event loop."""
 
     def __init__(self, is_known: Callable[[str], bool]) -> None:
-        """``is_known`` tells whether an id's session is worth keeping."""
+        """Take ``is_known``, which returns whether an id's session is kept although no caller uses it."""
         self._is_known = is_known
         self.sessions: dict[str, Session] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -30,8 +30,10 @@ class Turns:
         *,
         undo: Callable[[Result], None] | None = None,
     ) -> Result:
-        """Do ``work`` with the id's lock, in a task that a caller who goes away does not cancel; its result is given
-        to ``undo`` then."""
+        """Do ``work`` under the id's lock, in a task that survives the cancellation of its caller.
+
+        ``undo`` receives the result if the caller was cancelled.
+        """
         session = self.enter(name)
         task = self.spawn(self._locked(name, session, work), f"transition of {name!r}")
         try:
@@ -48,7 +50,7 @@ class Turns:
             self.leave(name, session)
 
     def enter(self, name: str) -> Session:
-        """The id's session, kept until ``leave``."""
+        """Return the id's session, which is kept until ``leave``."""
         session = self.sessions.get(name)
         if session is None:
             session = self.sessions[name] = Session()
@@ -56,7 +58,7 @@ class Turns:
         return session
 
     def leave(self, name: str, session: Session) -> None:
-        """Let the session go; it is dropped with its last user if its id is not known."""
+        """Release the session. It is dropped with its last user if its id is not known."""
         session.users -= 1
         if session.users == 0 and session.in_flight == 0 and not self._is_known(name):
             self.sessions.pop(name, None)
@@ -69,7 +71,7 @@ class Turns:
         return task
 
     async def finished(self) -> None:
-        """Return when no task runs, those included that others begin meanwhile."""
+        """Return once no task runs, including tasks that begin meanwhile."""
         while self.tasks:
             await asyncio.wait(tuple(self.tasks))
 

@@ -24,13 +24,13 @@ from log_model.errors import StorageError
 logger = logging.getLogger(__name__)
 
 EXPIRED_COUNT = 5_000
-"""Transactional ids that are forgotten before timeouts are looked at again."""
+"""Limit on the transactional ids that are forgotten before the next look at timeouts."""
 WRITTEN_COUNT = 64
-"""Transactions that are written again in one turn of the loop."""
+"""Limit on the transactions that are written again in one turn of the loop."""
 
 
 class Upkeep:
-    """Ends, forgets and rewrites what is due. Thread: the event loop."""
+    """Aborts timed-out transactions, forgets expired ids, and shortens the log. Thread: the event loop."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class Upkeep:
         self._endings = endings
 
     async def run(self) -> None:
-        """Do all that is due now.
+        """Do all background work that is due now.
 
         Raises:
             Problem: overloaded.
-            StorageError: it could not be written down.
+            StorageError: a change could not be written down.
         """
         await self.abort_timed_out()
         while await self.expire() == EXPIRED_COUNT:
@@ -62,7 +62,7 @@ class Upkeep:
         await self.shorten_log()
 
     async def abort_timed_out(self) -> int:
-        """Abort every transaction that is older than its timeout, and fence its producer; how many those were."""
+        """Abort every transaction that is older than its timeout, and fence its producer. Return their number."""
         count = 0
         failure: StorageError | Problem | None = None
         async for piece in pieces(self._table):
@@ -73,7 +73,7 @@ class Upkeep:
                 try:
                     count += await self._turns.in_turn(name, functools.partial(self._abort_timed_out, name))
                 except (StorageError, Problem) as error:
-                    # One that cannot be aborted now keeps no other open.
+                    # A transaction that cannot be aborted now must not keep others open.
                     failure = error
         if failure is not None:
             raise failure
@@ -88,7 +88,7 @@ class Upkeep:
         return True
 
     async def expire(self, count_max: int = EXPIRED_COUNT) -> int:
-        """Forget transactional ids that were idle for too long; how many those were, ``count_max`` at the most."""
+        """Forget at most ``count_max`` transactional ids that were idle for too long. Return their number."""
         count = 0
         async for piece in pieces(self._table):
             for transaction in piece:
@@ -108,14 +108,17 @@ class Upkeep:
         return True
 
     async def shorten_log(self) -> bool:
-        """Write what counts again and forget the rest of the log, when most of it is old news."""
+        """Write the current transactions again and delete the rest of the log, if most of its records are replaced.
+
+        Return whether the log was shortened.
+        """
         if not self._state_log.is_long(len(self._table)):
             return False
         await self._state_log.shorten(self._live())
         return True
 
     async def _live(self) -> AsyncGenerator[Sequence[Transaction], None]:
-        # Sessions too: an id that is being written down for the first time is not in the table yet.
+        # The sessions are included: an id that is being written down for the first time is not in the table yet.
         names = dict.fromkeys((*(each.transactional_id for each in self._table), *self._turns.sessions))
         for count, name in enumerate(names, start=1):
             session = self._turns.enter(name)

@@ -18,10 +18,10 @@ lengths are unsigned varints, one more than the length, and 0 for null::
              1 nextProducerId            int64, -1 when absent
              2 clientTransactionVersion  int16, 0 when absent
 
-Values of version 0 are read too: earlier revisions wrote them. They have no tagged fields, and lengths as in keys, of
-arrays as int32, -1 for null. Tagged fields that are not listed here are passed by, as Kafka does.
+Values of version 0 are also read: earlier revisions wrote them. They have no tagged fields, and lengths as in keys; the
+length of an array is an int32, -1 for null. Tagged fields that are not listed here are skipped, as Kafka does.
 
-The last record of a key counts; a null value says that the transactional id was forgotten.
+The last record of a key counts. A null value says that the transactional id was forgotten.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _VARINT_BITS_MAX = 28
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """The key of an id's records."""
+    """Return the key of an id's records."""
     name = transactional_id.encode()
     return _SHORT.pack(_KEY_VERSION) + _SHORT.pack(len(name)) + name
 
 
 def encode_value(transaction: Transaction) -> bytes:
-    """The value that says all of ``transaction``."""
+    """Return the value with the whole content of ``transaction``."""
     head = _HEAD.pack(
         _FLEXIBLE, transaction.producer_id, transaction.producer_epoch, transaction.timeout_ms, transaction.state
     )
@@ -98,10 +98,10 @@ def _varint(number: int) -> bytes:
 
 
 def decode_key(key: bytes | None) -> str:
-    """The transactional id of a record.
+    """Return the transactional id of a record.
 
     Raises:
-        CorruptionError: it is no key of ours.
+        CorruptionError: this is no key of this topic.
     """
     try:
         if key is None:
@@ -118,10 +118,10 @@ def decode_key(key: bytes | None) -> str:
 
 
 def decode_value(transactional_id: str, value: bytes) -> Transaction:
-    """What ``encode_value`` made this of, or an earlier revision.
+    """Return the transaction that ``encode_value``, or an earlier revision, made this value of.
 
     Raises:
-        CorruptionError: it is no value of ours.
+        CorruptionError: this is no value of this topic.
     """
     try:
         (version,) = _SHORT.unpack_from(value)
@@ -177,7 +177,7 @@ class _Reader:
         return found
 
     def count(self) -> int:
-        """The length of an array; a null one has no items."""
+        """Read the length of an array. A null array has length 0."""
         count = self._varint() - 1 if self._is_flexible else self.take(_INT)[0]
         if count > len(self._content) - self._position:
             raise ValueError(f"an array of {count} items does not fit")
@@ -188,7 +188,7 @@ class _Reader:
         return self._bytes(length).decode()
 
     def tagged_fields(self) -> dict[int, bytes]:
-        """The content of each; none in a version that has none."""
+        """Read the content of each tagged field by its tag. Values of version 0 have none."""
         if not self._is_flexible:
             return {}
         fields: dict[int, bytes] = {}

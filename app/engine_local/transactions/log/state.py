@@ -1,18 +1,18 @@
-"""What a transaction may become: Kafka's states and transitions, without a clock, a loop or a disk.
+"""Kafka's states and transitions of a transaction, without a clock, a loop or a disk.
 
 ::
 
     Empty ──enlist──> Ongoing ──end──> PrepareCommit ──markers written──> CompleteCommit ──enlist──> Ongoing ...
                          └──────────> PrepareAbort  ──markers written──> CompleteAbort  ──enlist──> Ongoing ...
 
-A transaction begins with the first partition that is enlisted. The record of a Prepare state is the decision: once it
+A transaction begins with the first partition that is enlisted. The record of a Prepare state is the decision. Once it
 is durable, the transaction ends that way, whatever happens to the process.
 
 Epochs tell requests apart, as in Kafka since KIP-890. Every end raises the epoch by one: the markers carry the raised
 epoch, and the producer goes on with it. A request of an earlier transaction that arrives late has an older epoch and is
-refused. Only the end that came last is recognised, until the next transaction begins: a producer sends it again after a
-lost answer. When the coordinator shuts a producer out, the epoch rises by two, so that no request of that producer
-looks like the end that came last.
+refused. Only the last end is recognised, until the next transaction begins: a producer repeats it after a lost
+response. When the coordinator fences a producer, the epoch rises by two, so that no request of that producer looks like
+the last end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from log_model.errors import (
 from log_model.names import PartitionName
 
 PRODUCER_EPOCH_MAX = 2**15 - 2
-"""The last epoch that a producer is given. The one above it is that of markers, and of producers that are shut out."""
+"""The last epoch that a producer receives. The next epoch belongs to markers, and to producers that are fenced."""
 
 
 def needs_producer_id(transaction: Transaction) -> bool:
@@ -52,9 +52,9 @@ def initialise(
     now_ms: int,
     allocate: Callable[[], int],
 ) -> Transaction:
-    """Give the id to a new instance of its producer: another epoch, or another producer id when epochs are used up.
+    """Give the id to a new instance of its producer: another epoch, or another producer id if the epochs are used up.
 
-    An ongoing transaction must be fenced and completed first, see ``fence``.
+    An ongoing transaction must be fenced and completed first; see ``fence``.
 
     Raises:
         ConcurrentTransactionsError: the last transaction is not ended.
@@ -73,11 +73,11 @@ def initialise(
 def enlist(
     transaction: Transaction, producer: ProducerIdentity, partitions: Iterable[PartitionName], now_ms: int
 ) -> Transaction:
-    """Let the transaction write to these partitions too; it begins when it had not. Itself when nothing changes.
+    """Add these partitions to the transaction, which begins if it has not begun. Return the same object if none is new.
 
     Raises:
-        InvalidPidMappingError, ProducerFencedError: it is not this producer's.
-        ConcurrentTransactionsError: it is being ended.
+        InvalidPidMappingError, ProducerFencedError: the transaction is not this producer's.
+        ConcurrentTransactionsError: the transaction is being ended.
     """
     _check_producer(transaction, producer)
     if transaction.is_ending:
@@ -95,13 +95,13 @@ def enlist(
 def end(
     transaction: Transaction, producer: ProducerIdentity, *, commit: bool, now_ms: int, allocate: Callable[[], int]
 ) -> Transaction:
-    """Decide, and raise the epoch. Itself when the same request came before and the epoch is raised already.
+    """Decide, and raise the epoch. Return the same object if the request is a repetition: the epoch is already raised.
 
-    An abort is allowed without records: it shuts out those that are on their way. ``allocate`` gives a producer id that
-    no producer had before; it is called when the epochs of this one are used up.
+    An abort is allowed without records: it fences records that are on their way. ``allocate`` gives a producer id that
+    no producer had before. It is called if the epochs of the current id are used up.
 
     Raises:
-        InvalidPidMappingError, ProducerFencedError: it is not this producer's, or an earlier transaction's.
+        InvalidPidMappingError, ProducerFencedError: the request is not this producer's, or an earlier transaction's.
         InvalidTxnStateError: there is nothing to commit, or the request was decided the other way before.
         ConcurrentTransactionsError: the transaction before is being ended.
     """
@@ -122,7 +122,7 @@ def end(
 
 
 def fence(transaction: Transaction, now_ms: int) -> Transaction:
-    """Decide to abort an ongoing transaction over its producer's head, and shut that producer out."""
+    """Decide to abort an ongoing transaction without its producer, and fence that producer."""
     if not transaction.is_ongoing:
         raise AssertionError(f"{transaction.transactional_id!r} is {transaction.state.name}, there is nothing to fence")
     return replace(
@@ -137,7 +137,7 @@ def fence(transaction: Transaction, now_ms: int) -> Transaction:
 
 
 def complete(transaction: Transaction, now_ms: int) -> Transaction:
-    """The markers are in every partition. The producer of what is returned goes on with the next transaction."""
+    """Return the transaction as it is once the markers are in every partition; its producer goes on with the next."""
     if not transaction.is_ending:
         raise AssertionError(f"{transaction.transactional_id!r} is {transaction.state.name}, not being ended")
     state = TransactionState.COMPLETE_COMMIT if transaction.commits else TransactionState.COMPLETE_ABORT
@@ -160,7 +160,7 @@ def _prepared(transaction: Transaction, *, commit: bool, now_ms: int, allocate: 
 
 
 def _raised(transaction: Transaction, allocate: Callable[[], int]) -> Transaction:
-    """With the epoch that its end leaves; itself unless it was decided by an earlier revision, which raised none."""
+    """Return the transaction with the epoch that its end leaves, which changes decisions of earlier revisions alone."""
     if transaction.version >= EPOCH_PER_TRANSACTION:
         return transaction
     if needs_producer_id(transaction):
@@ -183,7 +183,7 @@ def _rotated(transaction: Transaction, producer_id: int) -> Transaction:
 
 
 def _is_repeated(transaction: Transaction, producer: ProducerIdentity) -> bool:
-    """Whether this is who asked for the end that came last, and has not begun another transaction since."""
+    """Return whether this producer asked for the last end, and has not begun another transaction since."""
     if transaction.is_ongoing or transaction.state is TransactionState.EMPTY:
         return False
     if transaction.version < EPOCH_PER_TRANSACTION:
@@ -192,7 +192,7 @@ def _is_repeated(transaction: Transaction, producer: ProducerIdentity) -> bool:
         last = ProducerIdentity(transaction.previous_producer_id, PRODUCER_EPOCH_MAX)
         return producer == last and transaction.producer_epoch == 0
     if transaction.producer_epoch > PRODUCER_EPOCH_MAX and transaction.next_producer_id == NO_PRODUCER_ID:
-        # Shut out in its last epoch: there was no room to raise it by two.
+        # The producer was fenced in its last epoch, which could not rise by two.
         return False
     return producer.producer_epoch == transaction.producer_epoch - 1
 
@@ -209,11 +209,11 @@ def _check_producer(transaction: Transaction, producer: ProducerIdentity) -> Non
 
 
 class TransactionTable:
-    """Every transactional id that is known, found by its name and by its producer id; and how old each is."""
+    """Every transactional id that is known, by its name and by its producer id, with its age."""
 
     def __init__(self, clock: ProtectedClock) -> None:
         self.open_count = 0
-        """Transactions that readers of committed records wait for."""
+        """Number of transactions that readers of committed records wait for."""
         self._by_name: dict[str, Transaction] = {}
         self._names: dict[int, str] = {}
         self._begun: Ages[str] = Ages(clock)
@@ -226,11 +226,11 @@ class TransactionTable:
         return iter(tuple(self._by_name.values()))
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """What is known of this id."""
+        """Return the transaction of this id; ``None`` if the id is not known."""
         return self._by_name.get(transactional_id)
 
     def find_name(self, producer_id: int) -> str | None:
-        """The transactional id that has this producer id now."""
+        """Return the transactional id that has this producer id now."""
         return self._names.get(producer_id)
 
     def is_current(self, transactional_id: str, producer: ProducerIdentity) -> bool:
@@ -239,14 +239,14 @@ class TransactionTable:
         return transaction is not None and transaction.producer == producer
 
     def put(self, transaction: Transaction) -> None:
-        """Take note of a transition, or of a new id."""
+        """Record a transition, or a new id."""
         before = self._keep(transaction)
         self._updated.note(transaction.transactional_id)
         if transaction.is_ongoing and not (before is not None and before.is_ongoing):
             self._begun.note(transaction.transactional_id)
 
     def restore(self, transaction: Transaction) -> None:
-        """Take note of what an earlier run wrote down."""
+        """Record a transaction that an earlier run wrote down."""
         self._keep(transaction)
         self._updated.restore(transaction.transactional_id, transaction.updated_ms)
         self._begun.restore(transaction.transactional_id, transaction.start_ms)
@@ -261,11 +261,11 @@ class TransactionTable:
         return before
 
     def is_timed_out(self, transaction: Transaction) -> bool:
-        """Whether it has been ongoing for longer than its timeout, by elapsed time."""
+        """Return whether the transaction has been ongoing for longer than its timeout, by elapsed time."""
         return transaction.is_ongoing and self._begun.age_ms(transaction.transactional_id) > transaction.timeout_ms
 
     def is_expired(self, transaction: Transaction, expiration_ms: int) -> bool:
-        """Whether its transactional id has been idle for so long that it may be forgotten, by elapsed time."""
+        """Return whether the transactional id has been idle for at least ``expiration_ms``, by elapsed time."""
         return transaction.is_at_rest and self._updated.age_ms(transaction.transactional_id) >= expiration_ms
 
     def remove(self, transactional_id: str) -> None:

@@ -16,9 +16,9 @@ from app.engine_local.transactions.log.records import decode_key, decode_value, 
 
 TOPIC = "__transaction_state"
 SHORTEN_ABOVE_COUNT = 10_000
-"""Records below which the log is left alone: it is read in a moment."""
+"""Records below which the log is not shortened: reading it takes only a moment."""
 SHORTEN_ABOVE_RATIO = 10
-"""Records per transactional id above which most of the log is old news."""
+"""Records per transactional id above which most of the log is replaced."""
 _FORGET_COUNT = 500
 
 
@@ -30,16 +30,16 @@ class TransactionStateLog:
 
     @property
     def coordinator_epoch(self) -> int:
-        """Stamped into markers: a coordinator of an earlier epoch cannot write markers behind a later one's."""
+        """The epoch in markers. A coordinator of an earlier epoch cannot write markers behind those of a later one."""
         return self._log.leader_epoch
 
     @property
     def record_count(self) -> int:
-        """Records between the log's start and its end."""
+        """Number of offsets between the log's start and its end."""
         return self._log.record_count
 
     async def load(self) -> list[Transaction]:
-        """What the log knows; nothing when there never was a transaction.
+        """Return the transactions in the log. The list is empty if there never was one.
 
         Raises:
             CorruptionError: the log is damaged.
@@ -53,38 +53,38 @@ class TransactionStateLog:
         Raises:
             Problem: overloaded; nothing was written.
             DiskFullError, PartitionOfflineError: nothing was written.
-            PartitionFailedError: it is not known whether it was written.
+            PartitionFailedError: it is not known whether the transition was written.
         """
         await self._log.write([_change(transaction)])
 
     async def note(self, transaction: Transaction) -> None:
-        """As ``write``, but durable only with the next that is: for what a restart finds out again."""
+        """Write as ``write``, but durable only with the next durable write, for a transition that a restart repeats."""
         await self._log.write([_change(transaction)], durable=False)
 
     async def note_forgotten(self, transactional_ids: Sequence[str]) -> None:
-        """Write down that ids are not known any more; as ``note``: a start may find them once more.
+        """Write down that ids are forgotten, as durable as with ``note``: the next start may still find them.
 
         Raises:
-            as ``write``.
+            The errors of ``write``.
         """
         for place in range(0, len(transactional_ids), _FORGET_COUNT):
             few = transactional_ids[place : place + _FORGET_COUNT]
             await self._log.write([(encode_key(name), None) for name in few], durable=False)
 
     def is_long(self, live_count: int) -> bool:
-        """Whether most of the log is old news."""
+        """Return whether most records of the log are replaced by later ones."""
         return self.record_count > max(SHORTEN_ABOVE_COUNT, SHORTEN_ABOVE_RATIO * live_count)
 
     async def shorten(self, live: AsyncGenerator[Sequence[Transaction], None]) -> None:
-        """Write all of ``live`` again and forget what is before; see ``KeyedLog.shorten``.
+        """Write all of ``live`` again and delete the records before it; see ``KeyedLog.shorten``.
 
         Raises:
-            as ``write``; the log start stays where it was then.
+            The errors of ``write``. The log start then stays where it was.
         """
         await self._log.shorten(_changes(live))
 
     def check_online(self) -> None:
-        """Refuse early what could not be written down.
+        """Return unless a write is bound to fail.
 
         Raises:
             PartitionOfflineError: the log's disk failed, or the log is damaged.
