@@ -1,4 +1,4 @@
-"""What the headers of a fetch's answer say: limits of the log, where to go on, and who may keep the answer."""
+"""The headers of a fetch response: limits of the log, where to go on, and which caches may keep the response."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from log_model.offsets import Offset
 from log_model.reads import FetchData
 
 IMMUTABLE = "max-age=60, immutable"
-"""Nothing changes what is stored, but a topic made anew has the same URLs, and records are deleted: after a minute
-caches ask again, with its ETag."""
+"""How long caches keep stored records, which never change. But records may be deleted, and a topic that is created
+again has the same URLs. So after a minute caches ask again, with the ETag of the response.
+"""
 REVALIDATE = "no-cache"
 NO_STORE = "no-store"
 
 
 class Asked(Protocol):
-    """Of the parameters of a fetch, those that say whether its range is fixed."""
+    """The parameters of a fetch that say whether its range is fixed."""
 
     @property
     def offset(self) -> object: ...
@@ -28,7 +29,7 @@ class Asked(Protocol):
 
 
 RECORD_FORM = "pairs"
-"""How records stand in JSON, for ETags; it changes when that does, so that no cache keeps the JSON of before."""
+"""The form of records in JSON, for ETags. It changes with that form, so that no cache keeps JSON of the form before."""
 
 
 def fetched_headers(
@@ -42,10 +43,10 @@ def fetched_headers(
     is_exact: bool = False,
     may_be_kept: bool = True,
 ) -> dict[str, str]:
-    """Return the headers of an answer with the records of ``outcome``, which end before ``next_offset``.
+    """Return the headers of a response with the records of ``outcome``, which end before ``next_offset``.
 
-    Once the range is complete and durable they have an ETag; ``form`` is what that names beside the records. With
-    ``is_exact`` equal tags mean equal bytes. ``others`` are put beside them.
+    Once the range is complete and durable they have an ETag. ``form`` is the form of the records, as the ETag names it.
+    With ``is_exact`` equal tags mean equal bytes. ``others`` are headers to add.
     """
     headers = {
         **offset_headers(outcome.limits),
@@ -65,14 +66,14 @@ def fetched_headers(
 
 
 def aborted_header(data: FetchData) -> dict[str, str]:
-    """The aborted transactions that a read for committed records lists."""
+    """Return the header with the aborted transactions that a read for committed records lists; may be empty."""
     if data.aborted is None:
         return {}
     return {"Aborted-Transactions": ", ".join(f"{one.producer_id}/{one.first_offset}" for one in data.aborted)}
 
 
 def is_durable(partition: Partition, end: int) -> bool:
-    """Return whether caches may keep the records below ``end``: a power cut does not put others in their place."""
+    """Return whether caches may keep the records below ``end``: no power cut can replace them by other records."""
     return end <= partition.recovery_point
 
 

@@ -1,8 +1,8 @@
-"""Fetch sessions: a client that asks for many partitions names only what changes, and is told only what changed.
+"""Fetch sessions: a client of many partitions sends only changes of its request, and receives only changes.
 
-As Kafka's (spec D1): a session holds what was asked of each partition and the limits last told of it. One request at
-a time: each carries the number of the last one plus one, so an answer that got lost is noticed, and the client begins
-a new session.
+As Kafka's (spec D1): a session holds the request for each partition, and the limits that were last sent for it. One
+request at a time: each carries the number of the last one plus one. A lost response is noticed by that number, and the
+client then begins a new session.
 
 Thread: the event loop.
 """
@@ -27,12 +27,12 @@ INITIAL_EPOCH = 0
 
 
 def next_epoch(epoch: int) -> int:
-    """The number of the request after ``epoch``."""
+    """Return the number of the request after ``epoch``."""
     return 1 if epoch == INT_MAX else epoch + 1
 
 
 class _Cached:
-    """One partition of a session: what is asked of it, and the limits the client knows, -1 for none."""
+    """One partition of a session: the request for it, and the limits that the client has, -1 for none."""
 
     __slots__ = ("asked", "high_watermark", "log_start_offset")
 
@@ -42,7 +42,7 @@ class _Cached:
         self.log_start_offset = -1
 
     def is_news(self, answer: PartitionAnswer) -> bool:
-        """Whether the answer says something that the client does not know."""
+        """Return whether the answer has something that the client does not have yet."""
         return (
             answer.error is not None
             or answer.brings_records
@@ -52,7 +52,7 @@ class _Cached:
         )
 
     def note(self, answer: PartitionAnswer) -> None:
-        """Remember what the client is told; an error forgets the limits, so that its end will be news."""
+        """Remember the limits of an answer that is sent. An error forgets them, so that its end is news."""
         self.high_watermark = answer.high_watermark
         self.log_start_offset = answer.log_start_offset
 
@@ -73,15 +73,15 @@ class _Session:
 
 
 class FetchContext(Protocol):
-    """How one request is read and answered."""
+    """The partitions of one request, and the part of the answers that is sent."""
 
     @property
     def partitions(self) -> Sequence[FetchPartition]:
-        """What to read, in this order."""
+        """The partitions to read, in this order."""
         ...
 
     def news(self, answers: Iterable[PartitionAnswer]) -> list[PartitionAnswer]:
-        """Those answers that are to be sent.
+        """Return the answers that are to be sent.
 
         Raises:
             Problem: another request of the session came in between.
@@ -89,7 +89,7 @@ class FetchContext(Protocol):
         ...
 
     def sent(self, answers: Iterable[PartitionAnswer]) -> int:
-        """Remember that these are being sent; the session's id, 0 without one.
+        """Remember that these answers are being sent. Return the session's id, 0 without a session.
 
         Raises:
             Problem: as ``news``.
@@ -100,8 +100,8 @@ class FetchContext(Protocol):
 class FetchSessions:
     """All sessions, at most ``count_max`` with ``partition_count_max`` partitions together.
 
-    A session that finds no room may take that of one idle for more than ``idle_ms``, or of a smaller one that is
-    older than that; otherwise its client goes without.
+    Without room, a new session replaces one that was idle for more than ``idle_ms``, or a smaller one that is
+    older than ``idle_ms``. If there is none, its client gets no session.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class FetchSessions:
         self._partition_count_max = partition_count_max
         self._idle_ms = idle_ms
         self._elapsed_ms = elapsed_ms
-        # The one that was used longest ago comes first.
+        # The least recently used session is the first.
         self._sessions: OrderedDict[int, _Session] = OrderedDict()
         self.partition_count = 0
         self.eviction_count = 0
@@ -120,7 +120,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def context(self, request: MultiFetchRequest, principal: str | None) -> FetchContext:
-        """What ``request`` means with its session.
+        """Return the partitions that ``request`` means with its session, and the session's part in the response.
 
         Raises:
             Problem: fetch_session_not_found (70), invalid_fetch_session_epoch (71), fetch_session_topic_id_error (106),
@@ -169,7 +169,7 @@ class FetchSessions:
         self.partition_count += len(session.partitions) - before
 
     def create(self, request: MultiFetchRequest, principal: str | None, answers: Iterable[PartitionAnswer]) -> int:
-        """Begin a session with the partitions of ``request`` and what their client is told; 0 if there is no room."""
+        """Begin a session with the partitions of ``request`` and the limits in ``answers``; return its id or 0."""
         now_ms = self._elapsed_ms()
         if not request.partitions or not self._make_room(len(request.partitions), now_ms):
             return NO_SESSION
@@ -181,7 +181,7 @@ class FetchSessions:
         return session.session_id
 
     def _touch(self, session: _Session) -> None:
-        """The session was used now."""
+        """Note that the session was used now."""
         session.used_ms = self._elapsed_ms()
         self._sessions.move_to_end(session.session_id)
 
@@ -192,7 +192,7 @@ class FetchSessions:
                 return session_id
 
     def _make_room(self, size: int, now_ms: int) -> bool:
-        """Evict until there is room for a session of ``size`` partitions; false when it may not have any."""
+        """Evict until there is room for a session of ``size`` partitions. Return false if it may not have any."""
         if size > self._partition_count_max or self._count_max == 0:
             return False
         while len(self._sessions) >= self._count_max or self.partition_count + size > self._partition_count_max:
@@ -217,7 +217,7 @@ class FetchSessions:
 
 
 class _Sessionless:
-    """A request that stands alone."""
+    """A request without a session."""
 
     def __init__(self, partitions: Sequence[FetchPartition]) -> None:
         self.partitions = partitions
@@ -269,7 +269,7 @@ class _Incremental:
 
 
 def _note_all(partitions: dict[PartitionKey, _Cached], answers: Iterable[PartitionAnswer]) -> None:
-    """Note what a client is told. Partitions that bring records are read last next time, so that none starves."""
+    """Note the answers that are sent. Partitions that bring records are read last next time, so that none starves."""
     for answer in answers:
         cached = partitions[answer.asked.key]
         cached.note(answer)

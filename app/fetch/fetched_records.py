@@ -1,4 +1,7 @@
-"""The records of a read: decoded for JSON, as columns, or one alone. Synchronous: batches may be read from the disk."""
+"""The records of a read: decoded for JSON, as columns, or a single record.
+
+Synchronous: batches may be read from the disk.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from log_model.reads import FetchData, Isolation
 from rollway.records import RecordBatch, RecordFormatError, committed_batches, parse_header
 
 ISOLATIONS = {"read_uncommitted": Isolation.HIGH_WATERMARK, "read_committed": Isolation.LAST_STABLE}
-"""The end of a read of each kind of consumer (spec D12)."""
+"""The end of a read for each kind of consumer (spec D12)."""
 
 
 class ReadRecords(NamedTuple):
@@ -69,7 +72,7 @@ def read_columns(outcome: ReadOutcome, limits: DecodingLimits) -> ColumnRead:
 
 
 def _cut(next_offset: Offset, outcome: ReadOutcome) -> Offset:
-    """Return ``next_offset``, or the end of the records to show if it is sooner."""
+    """Return ``next_offset``, or the end of the visible records if it is sooner."""
     return next_offset if outcome.read_end is None else min(next_offset, max(outcome.read_end, outcome.start))
 
 
@@ -84,9 +87,10 @@ def records_of(
     limits: DecodingLimits | None = None,
     min_one: bool = True,
 ) -> DecodedRecords:
-    """Return the records of ``[start, end)`` in ``data``, as many as ``limits`` allow; those of a large room if absent.
+    """Return the records of ``[start, end)`` in ``data``, as many as ``limits`` allow.
 
-    Control records never; nor those of the transactions that ``data`` calls aborted. Raises as ``decoding.records_of``.
+    Without ``limits`` it uses those of a large room. Leaves out control records, and the records of the transactions
+    that ``data`` lists as aborted. Raises as ``decoding.records_of``.
     """
     return decoding.records_of(
         _visible(data),
@@ -106,7 +110,7 @@ def read_record(
 ) -> bytes | None:
     """Return the JSON of the first record of a read of one offset.
 
-    ``None`` if the log has no record there, as truncation may leave it, or a marker, or one that is not visible.
+    ``None`` if the log has no record there, which truncation may cause, or if it is a marker or not visible.
 
     Raises:
         CorruptionError: stored bytes are damaged.
@@ -121,7 +125,7 @@ def read_value(outcome: ReadOutcome, limits: DecodingLimits | None = None) -> tu
 
     Raises:
         CorruptionError: stored bytes are damaged.
-        NeedsRoomError: the batch that holds it, or the value, needs more room.
+        NeedsRoomError: the batch of the record, or its value, needs more room.
     """
     limits = limits or DecodingLimits()
     for piece in read_columns(outcome, limits).pieces:
@@ -132,7 +136,7 @@ def read_value(outcome: ReadOutcome, limits: DecodingLimits | None = None) -> tu
 
 
 def _batches(data: FetchData) -> Iterator[RecordBatch]:
-    """One after the other: who has enough of them has not paid for the others."""
+    """Yield the batches, each read only when it is taken: a caller that stops early has not read the rest."""
     for piece in data.slices:
         content = memoryview(piece.read())
         position = 0
@@ -146,5 +150,5 @@ def _batches(data: FetchData) -> Iterator[RecordBatch]:
 
 
 def _visible(data: FetchData) -> Iterator[RecordBatch]:
-    """Batches of records, without those of aborted transactions as far as ``data`` lists them."""
+    """Yield the batches of records, without the batches of aborted transactions that ``data`` lists."""
     return committed_batches(_batches(data), [transaction[:2] for transaction in data.aborted or ()])

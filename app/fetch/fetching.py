@@ -1,4 +1,4 @@
-"""The parts that everything that fetches needs. Thread: the event loop."""
+"""The parts that all fetches share. Thread: the event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.settings import Settings
 
 
 class Fetching:
-    """The engine that is read, and the limits on what answers take."""
+    """The engine that is read, and the limits on the memory of responses."""
 
     def __init__(
         self,
@@ -36,5 +36,5 @@ class Fetching:
         self._metrics = metrics
 
     def count_fetched(self, form: str, size_bytes: int) -> None:
-        """Count an answer with records."""
+        """Count a response with records."""
         self._metrics.fetched_bytes.inc(form, size_bytes)

@@ -36,15 +36,15 @@ def read_message_set(
 ) -> MessageSetRead:
     """Return the records of the range as plain messages with their absolute offsets.
 
-    Control batches are left out. Headers are dropped, and with magic 0 timestamps too, since the format has none.
+    Leaves out control batches and headers, and with magic 0 also the timestamps, since the format has none.
 
     With ``hard_limit`` the message set ends after this many bytes, in the middle of a message if need be. A reader
-    drops that part, and doubles its limit when not one message is whole (spec B5, D8).
+    drops the partial message, and doubles its limit if not one message is whole (spec B5, D8).
 
     Raises:
         CorruptionError: stored bytes are damaged.
         NeedsRoomError: a batch, or its first record, needs more room.
-        Problem: record_too_large, the first record is larger than an answer may be.
+        Problem: record_too_large, the first record is larger than a response may be.
     """
     limits = limits or DecodingLimits()
     read = read_columns(outcome, limits)
@@ -80,7 +80,7 @@ def read_message_set(
 
 
 def _size_of(piece: DecodedPiece, magic: int, bytes_max: int | None) -> int:
-    """How many bytes of messages a piece becomes, about."""
+    """Return about how many bytes of messages a piece becomes."""
     size = piece.content_bytes + len(piece.columns) * MESSAGE_OVERHEAD_BYTES[magic]
     return size if bytes_max is None else min(size, bytes_max + piece.content_bytes)
 
@@ -94,7 +94,7 @@ def _check_room(piece: DecodedPiece, at: Offset, size_bytes: int, limits: Decodi
 
 
 def _messages_of(piece: DecodedPiece, magic: int, bytes_max: int | None) -> bytes:
-    """The piece's records as messages; with ``bytes_max`` only as many as make more than that."""
+    """Return the piece's records as messages. With ``bytes_max`` it stops once they exceed this many bytes."""
     columns = piece.columns
     if bytes_max is not None:
         columns = columns.slice(0, _count_beyond(columns, magic, bytes_max))
@@ -107,7 +107,7 @@ def _count_beyond(columns: RecordColumns, magic: int, bytes_max: int) -> int:
 
 
 def _cut(content: bytes, bytes_max: int, start: Offset) -> MessageSetRead:
-    """The first ``bytes_max`` bytes; the next fetch begins with the message that they cut."""
+    """Return the first ``bytes_max`` bytes. The next fetch begins with the message that they cut."""
     content = content[:bytes_max]
     next_offset = start
     for entry in walk_entries(content):

@@ -1,6 +1,6 @@
-"""Fetching many partitions with one budget, one wait and, if the client likes, a session (spec D1, D2, D5 to D7).
+"""Fetching many partitions with one budget, one wait and optionally a session (spec D1, D2, D5 to D7).
 
-Thread: the event loop; reading and decoding go to the pool of readers.
+Thread: the event loop; reading and decoding run in the pool of readers.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from log_model.offsets import Offset
 from log_model.reads import FetchData
 
 PARTITIONS_PER_TURN = 256
-"""Finding why so many cannot be fetched takes some 5 ms of the loop."""
+"""Partitions per iteration of the event loop: the errors for this many that cannot be fetched take some 5 ms."""
 
 
 class ManyFetch:
-    """One request on its way: read, perhaps waited for and read anew. ``answers`` has one for each partition."""
+    """One request in progress: read, and read again after a wait. ``answers`` has one for each partition."""
 
     def __init__(
         self,
@@ -45,8 +45,9 @@ class ManyFetch:
         bytes_max: int,
         aborted_count_max: int | None = None,
     ) -> None:
-        """``bytes_max`` is the service's own limit beside the request's; a partition lists ``aborted_count_max``
-        aborted transactions at most.
+        """Take a request. ``bytes_max`` is the service's own limit beside the request's.
+
+        A partition lists at most ``aborted_count_max`` aborted transactions.
         """
         self.context = context
         self.answers: list[PartitionAnswer] = []
@@ -65,19 +66,19 @@ class ManyFetch:
         """Read. Return the wait that comes before ``finish``, if there is too little and the request may wait.
 
         Raises:
-            Problem: overloaded, too many wait already.
+            Problem: overloaded, too many requests wait already.
         """
         return await self._read(self._options)
 
     async def finish(self) -> None:
-        """Read all again: the topics, the limits and the records of this moment (spec D6)."""
+        """Read all again: the topics, the limits and the records as they are now (spec D6)."""
         await self._read(replace(self._options, wait_ms=0))
 
     async def _read(self, options: ManyReadOptions) -> Waiting | None:
         answers = await _resolve(self._fetching, self._access, tuple(self.context.partitions))
         found = [answer for answer in answers if answer.read is not None]
         if len(found) < len(answers):
-            # Errors are answered at once.
+            # Errors are answered immediately.
             options = replace(options, wait_ms=0)
         reads = [answer.read for answer in found if answer.read is not None]
         outcomes, waiting = await self._fetching.engine.reads.many(reads, options)
@@ -90,9 +91,10 @@ class ManyFetch:
 
 
 async def _resolve(fetching: Fetching, access: Access, partitions: Sequence[FetchPartition]) -> list[PartitionAnswer]:
-    """Return the partitions that are meant, or why there is none; unread. Other requests get turns between many.
+    """Return an unread answer for each partition, with the partition or the error. Yields the event loop between many.
 
-    An id nobody has is that before anything else; a name the client may not read is not looked for (spec D3).
+    An id without a topic is reported before any other fault. A name that the client may not read is not looked up
+    (spec D3).
     """
     finder = _TopicFinder(fetching)
     answers = []
@@ -122,14 +124,14 @@ async def _resolve(fetching: Fetching, access: Access, partitions: Sequence[Fetc
 
 
 class _TopicFinder:
-    """Finds the topics of one request; all topics are looked through once at most."""
+    """Finds the topics of one request. It scans all topics once at most."""
 
     def __init__(self, fetching: Fetching) -> None:
         self._fetching = fetching
         self._has_learned = False
 
     def name_of(self, asked: FetchPartition) -> str:
-        """The topic's name, which need not exist when it is given.
+        """Return the topic's name. A name that the request gives need not exist.
 
         Raises:
             UnknownTopicIdError
@@ -147,7 +149,7 @@ class _TopicFinder:
         return topic.name
 
     def partition_of(self, name: str, asked: FetchPartition) -> Partition:
-        """The partition of the topic of this name; a topic_id beside the name must be its own (spec D2).
+        """Return the partition of the topic of this name. A topic_id beside the name must be its own (spec D2).
 
         Raises:
             UnknownTopicOrPartitionError, InconsistentTopicIdError
@@ -158,9 +160,9 @@ class _TopicFinder:
 
 
 def decode_answers(answers: Iterable[PartitionAnswer], encoding: Encoding, limits: DecodingLimits) -> None:
-    """Decode what was read into the records JSON shows, within ``limits`` for all together. In a thread.
+    """Decode the batches into the records that JSON shows, within ``limits`` for all together. Thread: a pool's.
 
-    What does not fit is left for the next request.
+    Records that do not fit are left for the next request.
 
     Raises:
         NeedsRoomError: the first batch that has records, or its first record, needs more room.

@@ -1,7 +1,7 @@
 """The two forms of an answer for many partitions: a JSON document, and the frames of Kafka 0.7 (spec B9).
 
-In frames the record bytes stay in their files; what a frame cannot say of its partition is said in headers, each of
-limited length.
+In frames the record bytes stay in their files. Headers, each of limited length, carry the facts of a partition that a
+frame has no field for.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ABORTED_TRANSACTIONS = "Aborted-Transactions"
 HEADERS = (FETCHED_PARTITIONS, DIVERGING_EPOCHS, ABORTED_TRANSACTIONS)
 HEADER_BYTES_MAX = 16 * 1024
 ABORTED_COUNT_MAX = 50
-"""Aborted transactions of one partition in a header: so many fit in any case, whatever the topic's name is."""
-# A batch no longer than this is copied behind its head: less work than handing it to the kernel by itself.
+"""Aborted transactions of one partition in a header: this many fit in any case, whatever the topic's name is."""
+# A shorter batch is copied behind its head: less work than handing it to the kernel by itself.
 COPIED_BYTES_MAX = 4 * 1024
 
 
@@ -72,7 +72,7 @@ class MultiFetchDocument(msgspec.Struct, gc=False):
 def encode_json(
     answers: Iterable[PartitionAnswer], session_id: int, instance: str, *, throttle_time_ms: int = 0
 ) -> bytes:
-    """The JSON document."""
+    """Return the JSON document."""
     partitions = [_document(answer, instance) for answer in answers]
     return encode_document(MultiFetchDocument(session_id, throttle_time_ms, partitions))
 
@@ -98,7 +98,7 @@ def _document(answer: PartitionAnswer, instance: str) -> PartitionDocument:
 
 
 class Framed(NamedTuple):
-    """An answer in frames: those partitions that are in it, its headers, and its body."""
+    """An answer in frames: the partitions in it, its headers, and its body."""
 
     answers: list[PartitionAnswer]
     headers: dict[str, str]
@@ -106,9 +106,9 @@ class Framed(NamedTuple):
 
 
 def frame(answers: Sequence[PartitionAnswer]) -> Framed:
-    """One frame of all, with a frame for each partition, in order.
+    """Return one frame that holds a frame for each partition, in order.
 
-    If their headers would be too long, partitions that bring nothing are left out, and then those at the end.
+    If the headers would be too long, partitions that bring nothing are left out first, then partitions at the end.
     Reads short batches: call it in a thread.
     """
     entries = [_entries(answer) for answer in answers]
@@ -131,7 +131,7 @@ def _brings_something(answer: PartitionAnswer) -> bool:
 
 
 def _entries(answer: PartitionAnswer) -> dict[str, list[str]]:
-    """What the headers say of one partition."""
+    """Return the headers about one partition."""
     place = f"{answer.asked.topic or answer.asked.topic_id}/{answer.asked.partition}"
     limits = (answer.next_offset, answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
     entries = {FETCHED_PARTITIONS: ["/".join((place, *map(str, limits)))]}
@@ -143,7 +143,7 @@ def _entries(answer: PartitionAnswer) -> dict[str, list[str]]:
 
 
 def _fitting(entries: Iterable[dict[str, list[str]]]) -> int:
-    """How many partitions fit before one of their headers is too long."""
+    """Return how many partitions fit before one of their headers is too long."""
     lengths = dict.fromkeys(HEADERS, 0)
     count = 0
     for one in entries:
@@ -156,7 +156,7 @@ def _fitting(entries: Iterable[dict[str, list[str]]]) -> int:
 
 
 def _parts(answers: Sequence[PartitionAnswer]) -> list[Part]:
-    """The frames: heads and short batches in memory, all else as slices of files."""
+    """Return the frames: heads and short batches in memory, the rest as slices of files."""
     parts: list[Part] = []
     held = bytearray(multi_frame_head(answer.size_bytes for answer in answers))
     for answer in answers:

@@ -76,7 +76,7 @@ class MultiFetchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     @property
     def uses_topic_ids(self) -> bool | None:
-        """Whether its partitions are named by topic id; None when it names none."""
+        """Whether its partitions are named by topic id; ``None`` without partitions."""
         named: Sequence[FetchPartition | ForgottenPartition] = self.partitions or self.forgotten
         return named[0].topic_id is not None if named else None
 
@@ -85,10 +85,10 @@ _DECODER = msgspec.json.Decoder(MultiFetchRequest)
 
 
 def parse_multi_fetch(body: bytes | bytearray) -> MultiFetchRequest:
-    """The request in ``body``.
+    """Return the request in ``body``.
 
     Raises:
-        Problem: 400 when it is no JSON; 422 with pointers for what a request cannot be.
+        Problem: 400 for a body that is no JSON; 422 with pointers for one that breaks the model.
     """
     request: MultiFetchRequest = decode(_DECODER, body, takes_whole_floats=True)
     refuse_duplicates(body)

@@ -1,4 +1,4 @@
-"""The outcomes of a fetch of many partitions, one for each that was asked for."""
+"""The outcomes of a fetch of many partitions, one for each partition of the request."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from log_model.reads import FetchData
 
 @dataclass(slots=True)
 class PartitionAnswer:
-    """The answer for one partition: an error, or records and the limits that were true before they were read.
+    """The answer for one partition: an error, or records and the limits from before they were read.
 
-    ``read`` is set once the partition is found. ``data`` is its batches, and ``records`` the part of them that JSON
-    shows once it is decoded.
+    ``read`` is set once the partition is found. ``data`` has its batches, and ``records`` the part of them that JSON
+    shows, once it is decoded.
     """
 
     asked: FetchPartition
@@ -38,12 +38,12 @@ class PartitionAnswer:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of batches that were read."""
+        """Bytes of the batches that were read."""
         return 0 if self.data is None else self.data.size_bytes
 
     @property
     def brings_records(self) -> bool:
-        """Whether the client has more offsets behind it with this answer."""
+        """Whether this answer moves the client forward to later offsets."""
         return self.next_offset > self.asked.fetch_offset
 
     @property
