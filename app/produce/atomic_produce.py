@@ -1,4 +1,4 @@
-"""One request, several partitions, all or nothing: a transaction of the service's own around it."""
+"""One request for several partitions, all or nothing: it runs in a transaction of the service's own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class AtomicOutcome(NamedTuple):
-    """What became of the appends, in their order. Not committed: those with a result are aborted like the others."""
+    """The outcomes of the appends, in their order.
+
+    If not committed, appends with a result are aborted like the rest.
+    """
 
     results: list[Outcome]
     is_committed: bool
@@ -29,15 +32,15 @@ async def produce_atomically(
 ) -> AtomicOutcome:
     """Append to all these partitions, or, for readers of committed records, to none.
 
-    The batches are without a producer; each partition occurs once. Durable: on return, if committed.
+    The batches are without a producer. Each partition occurs once. Durable: on return, if committed.
 
     Raises:
         Problem: overloaded; or request_timed_out, and then the outcome is unknown.
-        StorageError: there can be no transaction now; nothing is committed.
+        StorageError: there can be no transaction now. Nothing is committed.
     """
     async with producing.engine.transactions.pool.producer(TRANSACTION_TIMEOUT_MS, options.timeout_ms) as producer:
         _stamp(producer, appends)
-        # The commit waits for an fsync of every partition; nothing is won by waiting for it twice.
+        # The commit waits for an fsync of every partition. Waiting for it before the commit would gain nothing.
         written = dataclasses.replace(options, acks="1", durability="written")
         submitted = await submit_appends(producing, appends, written, producer.name)
         results = await _outcomes(producing, submitted, written)
@@ -48,7 +51,7 @@ async def produce_atomically(
             )
             producer.keep(ended.producer)
         elif any(isinstance(result, AppendResult) for result in results):
-            # The answer is known: it does not wait for markers, which a full disk may hold up.
+            # The outcome is known. The response does not wait for markers, which a full disk may hold up.
             await producing.engine.transactions.abort(producer.name, producer.identity)
         return AtomicOutcome(results, is_committed)
 
@@ -68,6 +71,6 @@ async def _outcomes(producing: Producing, submitted: Sequence[Submitted], option
     outcomes = [each if isinstance(each, AppendResult | Exception) else next(reached) for each in submitted]
     for outcome in outcomes:
         if isinstance(outcome, Exception):
-            # Kept beside other results. The frames hold the append, which holds the error and the log.
+            # The result list keeps the error. Its frames hold the append, which holds the error and the log.
             let_go_of_frames(outcome)
     return outcomes

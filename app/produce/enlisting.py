@@ -1,4 +1,4 @@
-"""Producing on their way into the logs, those of transactions enlisted with the coordinator first."""
+"""Appends on their way into the logs. Transactional appends are enlisted with the coordinator first."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from log_model.names import PartitionName, refuse_internal
 from rollway.records import BatchHeader
 
 _APPENDS_PER_TURN = 32
-"""Producing that begin in one turn of the loop: a small one to an idle writer is written there."""
+"""Appends that begin in one iteration of the event loop: a small one to an idle writer is written there."""
 
 
 def transactional_id_of(producing: Producing, batches: Sequence[ValidBatch], named: str | None) -> str | None:
-    """Whose transaction these batches are for: the one that is named, or the one of their producer.
+    """Return the transactional id of these batches: ``named``, or that of their producer; ``None`` without a
+    transaction.
 
     Raises:
         InvalidTxnStateError: one is named, but no batch is transactional.
@@ -48,8 +49,9 @@ def transactional_id_of(producing: Producing, batches: Sequence[ValidBatch], nam
 
 
 def refuse_unacknowledged(options: AppendOptions) -> None:
-    """Refuse records of a transaction that nobody waits for: an append that failed behind the answer would not stop the
-    commit.
+    """Refuse records of a transaction with ``acks=0``.
+
+    An append that failed after its response would not stop the commit.
 
     Raises:
         Problem: invalid_required_acks, with ``acks=0`` (spec A4).
@@ -60,14 +62,14 @@ def refuse_unacknowledged(options: AppendOptions) -> None:
 
 
 class PartitionAppend(NamedTuple):
-    """What shall be appended to one partition, all or nothing."""
+    """The batches to append to one partition, all or nothing."""
 
     log: Partition
     batches: Sequence[ValidBatch]
 
 
 Submitted = PendingAppend | AppendResult | StorageError | Problem
-"""On its way; or in the log from an earlier time already; or refused."""
+"""An append in progress, the result of an earlier append of the same batches, or a refusal."""
 
 
 def submit_in_request(
@@ -77,7 +79,7 @@ def submit_in_request(
     options: AppendOptions,
     enlistment: Enlistment | None = None,
 ) -> PendingAppend:
-    """Submit for the client of the request that this task is at; its response tells how long to wait.
+    """Submit for the client of the current request, whose response says how long the client must wait.
 
     Raises:
         Problem, StorageError: as ``Producing.submit``.
@@ -93,11 +95,10 @@ async def submit_appends(
     options: AppendOptions,
     transactional_id: str | None = None,
 ) -> list[Submitted]:
-    """Put the batches of one request into their partitions' mailboxes; one outcome each, in order.
+    """Put the batches of one request into their partitions' mailboxes. Return one outcome each, in order.
 
-    Transactional batches are enlisted first, all of them with one write; only then do they reach a partition. What
-    is refused there stops no other partition, except that one transaction is one producer's: a request for two of
-    them is refused whole.
+    Transactional batches are enlisted first, all of them with one write, and only then reach a partition. A refusal
+    there stops no other partition. But a transaction has one producer: a request with batches of two is refused whole.
 
     Raises:
         Problem: invalid_required_acks; see ``refuse_unacknowledged``.
@@ -136,10 +137,10 @@ async def submit_append(
     options: AppendOptions,
     transactional_id: str | None = None,
 ) -> PendingAppend | AppendResult:
-    """As ``submit_appends``, for one partition.
+    """Put batches into the mailbox of one partition, as ``submit_appends``.
 
     Raises:
-        Problem, StorageError: why it was refused.
+        Problem, StorageError: the refusal.
     """
     (submitted,) = await submit_appends(producing, [PartitionAppend(log, batches)], options, transactional_id)
     if isinstance(submitted, StorageError | Problem):
@@ -169,7 +170,7 @@ def _submit(
         if name in enlistment.refused:
             return enlistment.refused[name]
         if name in enlistment.duplicates:
-            # A partition may occur twice in a request: each takes the answers to its own batches.
+            # A partition may occur twice in a request: each occurrence takes the results of its own batches.
             answers = enlistment.duplicates[name]
             return _merged([answers.pop(0) for _ in append.batches])
     try:
@@ -185,8 +186,10 @@ def _merged(results: Sequence[AppendResult]) -> AppendResult:
 
 
 def _refusal(append: PartitionAppend) -> RefusedError | None:
-    """Why these batches cannot be one append: the topic is internal, and must not get as much as a marker; or some
-    are transactional and others are not, or of another producer."""
+    """Return the error of batches that cannot be one append; ``None`` if they can.
+
+    An internal topic takes no batches, not even a marker. The batches of one append are of one transaction or of none.
+    """
     try:
         refuse_internal(append.log.name.topic)
     except RefusedError as error:

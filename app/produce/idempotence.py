@@ -1,8 +1,8 @@
 """Requests that may be sent again: sequences of a producer, and keys of clients that keep no sequences.
 
 A key stands for a producer of its own, which writes once: its id is made of the key, in a range that no other producer
-has. So the key is in the batches it came with, is written with them or not at all, and the log's own rules for repeated
-batches answer a retry (spec E19). What is remembered of it is in the producer snapshots.
+has. The batches of the request carry that id, so the key is written with them or not at all, and the log's own rules
+for repeated batches answer a retry (spec E19). The producer snapshots keep the rest of its state.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REPLAYED_HEADER = "Idempotent-Replayed"
 
 @dataclass(frozen=True, slots=True)
 class ProducerStamp:
-    """Whose batches come next, and the sequence of their first record."""
+    """The producer of the next batches, and the sequence of their first record."""
 
     producer_id: int
     producer_epoch: int
@@ -50,7 +50,7 @@ class ProducerStamp:
     is_transactional: bool = False
 
     def stamp(self, batches: Sequence[ValidBatch]) -> ProducerStamp:
-        """Put it into ``batches``, counting on; return the stamp of what comes behind them."""
+        """Put it into ``batches``, counting on. Return the stamp of the batches behind them."""
         sequence = self.base_sequence
         for batch in batches:
             batch.set_producer(self.producer_id, self.producer_epoch, sequence, is_transactional=self.is_transactional)
@@ -60,16 +60,19 @@ class ProducerStamp:
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """An ``Idempotency-Key`` and whose it is: two principals never meet in one key, nor do two topics."""
+    """An ``Idempotency-Key`` and its principal.
+
+    Equal keys of two principals are different, and so are those of two topics.
+    """
 
     text: str
     principal: str
 
     def stamp_for(self, topic: str, spread: Mapping[int, Sequence[int]] | None = None) -> ProducerStamp:
-        """The producer that stands for the key in this topic.
+        """Return the producer that stands for the key in this topic.
 
-        Its epoch is a checksum of how a request to the topic is spread over partitions: so one partition that has
-        its records tells whether those of another belong to the same request. To one partition it is 0.
+        Its epoch is a checksum of how a request to the topic is spread over partitions. So the records in one partition
+        tell whether records in another belong to the same request. For a request to one partition it is 0.
         """
         low_bits = _digest(self.principal, topic, self.text) % KEYED_PRODUCER_ID_MIN
         epoch = 0
@@ -78,7 +81,7 @@ class RequestKey:
         return ProducerStamp(KEYED_PRODUCER_ID_MIN + low_bits, epoch, 0)
 
     def stamp_for_part(self, topic: str, number: int, epoch: int) -> ProducerStamp:
-        """The producer that stands for the key in one part of a request to many partitions.
+        """Return the producer that stands for the key in one part of a request to many partitions.
 
         ``number`` counts the parts of the same partition, from 0: each is an append of its own.
         """
@@ -98,7 +101,10 @@ Idempotence = ProducerStamp | RequestKey
 
 
 async def stamp_batches(producing: Producing, stamp: ProducerStamp, batches: Sequence[ValidBatch]) -> ProducerStamp:
-    """``stamp`` on ``batches``, in a thread when they are large, as each gets another CRC."""
+    """Put ``stamp`` into ``batches``, which gives each another CRC: in a thread if they are large.
+
+    Return the next stamp.
+    """
     if sum(batch.size_bytes for batch in batches) <= INLINE_BYTES_MAX:
         return stamp.stamp(batches)
     return await call_in(producing.pools.read, lambda: stamp.stamp(batches))
@@ -107,7 +113,7 @@ async def stamp_batches(producing: Producing, stamp: ProducerStamp, batches: Seq
 async def parse_marked(
     producing: Producing, body: bytes | bytearray, encoding: Encoding, work: RequestWork, *, lines: bool
 ) -> tuple[ParsedRecords, list[bool]]:
-    """The records of a whole body, JSON or one per line, and which of them came with a time.
+    """Return the records of a whole body, JSON or one per line, and which of them came with a time.
 
     Raises:
         Problem: 400, 413 or 422; 503 as ``RequestWork.parse``.
@@ -118,10 +124,10 @@ async def parse_marked(
 
 
 def refuse_reserved(batches: Sequence[ValidBatch]) -> None:
-    """Refuse batches with a producer id that stands for a key: it would be taken for a request that was never made.
+    """Refuse batches with a producer id that stands for a key. The log would take them for requests with that key.
 
     Raises:
-        InvalidRecordError: as for any other number that does not belong there.
+        InvalidRecordError: the id is in the range of keys.
     """
     for batch in batches:
         if batch.header.producer_id >= KEYED_PRODUCER_ID_MIN:
@@ -129,7 +135,10 @@ def refuse_reserved(batches: Sequence[ValidBatch]) -> None:
 
 
 def mark_times(parsed: ParsedRecords, now_ms: int) -> list[bool]:
-    """Give ``now_ms`` to the records parsed without a time, and say which had one: the others differ in a retry."""
+    """Give ``now_ms`` to the records parsed without a time.
+
+    Return which records had one: a retry repeats only those times.
+    """
     timed = [timestamp != TIME_ABSENT for timestamp in parsed.timestamps]
     parsed.now_ms = now_ms
     parsed.timestamps = [now_ms if timestamp == TIME_ABSENT else timestamp for timestamp in parsed.timestamps]
@@ -137,7 +146,7 @@ def mark_times(parsed: ParsedRecords, now_ms: int) -> list[bool]:
 
 
 async def stamp_keyed(producing: Producing, stamp: ProducerStamp, batches: Sequence[ValidBatch]) -> None:
-    """The stamp of a key on ``batches``.
+    """Put the stamp of a key into ``batches``.
 
     Raises:
         Problem: 422, they have a producer.
@@ -159,11 +168,11 @@ async def produce_keyed(
     """Append batches under a key, once; a retry gets the first answer. With ``acks=0`` no answer has offsets.
 
     ``stamp`` is the key's in this topic; the batches have none of their own. ``timed`` says which records came with a
-    time, ``None`` that all did.
+    time; ``None`` means all of them.
 
     Raises:
         Problem: idempotency_key_reused; or as ``produce``.
-        StorageError: what the log answered.
+        StorageError: the log refused or failed.
     """
     await stamp_keyed(producing, stamp, batches)
     try:
@@ -188,10 +197,10 @@ async def produce_keyed_to_topic(
     options: AppendOptions,
     key: RequestKey,
 ) -> list[ProduceOutcome]:
-    """Spread records over a topic's partitions under a key; one outcome each, in their order.
+    """Spread records over a topic's partitions under a key. Return one outcome each, in their order.
 
-    Records without a key of their own go where the request's key says, online or not, so that a retry completes what
-    the first request began.
+    Records without a key of their own go to the partition of the request's key, online or not, so that a retry
+    completes the first request.
 
     Raises:
         Problem: idempotency_key_reused; request_timed_out, nothing was tried.
@@ -205,7 +214,7 @@ async def produce_keyed_to_topic(
         for log in topic.partitions:
             known = await producing.engine.appends.producer_state(log, producer_id)
             if known is not None and known.producer_epoch != stamp.producer_epoch:
-                # Found before anything is written: other records, or the topic has got more partitions since.
+                # Found before any write: the records differ, or the topic has got more partitions since.
                 raise key_reused(log.name.partition)
         each = functools.partial(_produce_rows, producing, name, parsed, timed, options, stamp)
         return await all_in_turns(each(number, rows) for number, rows in spread.items())
@@ -233,7 +242,7 @@ async def _produce_rows(
 
 
 class _ByRequestKey(StickyPartitioner):
-    """Where the keyless records of a request with a key go: the same partition whenever it comes."""
+    """The partition of the keyless records of a request with a key: the same one for each retry."""
 
     def __init__(self, producer_id: int) -> None:
         super().__init__()
@@ -244,13 +253,13 @@ class _ByRequestKey(StickyPartitioner):
 
 
 def replay_headers(results: Sequence[ProduceResultDocument | None]) -> dict[str, str]:
-    """The header that says that everything a request asked for had been done before; none when it had not."""
+    """Return the header that says that the whole request had been done before; none if some of it had not."""
     is_replay = bool(results) and all(result is not None and result.duplicate for result in results)
     return {REPLAYED_HEADER: "true"} if is_replay else {}
 
 
 def key_reused(partition: int) -> Problem:
-    """The refusal of another request under a key that was used."""
+    """Return the refusal of another request under a key that was used."""
     return Problem(
         kinds.IDEMPOTENCY_KEY_REUSED,
         f"partition {partition} has other records under this Idempotency-Key; another request needs another key",

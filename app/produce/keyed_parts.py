@@ -21,9 +21,9 @@ from log_model.offsets import Offset
 
 @dataclass(frozen=True, slots=True)
 class KeyedParts:
-    """The stamp of each part, and which of its records came with a time: ``None`` that all did.
+    """The stamp of each part, and which of its records came with a time; ``None`` means all of them.
 
-    The epoch of the stamps is a checksum of the whole request: so a part that is in the log tells whether the others
+    The epoch of the stamps is a checksum of the whole request. So a part in the log tells whether the other parts
     belong to the same request. ``turn_id`` is the same for all requests with the key.
     """
 
@@ -63,7 +63,7 @@ class KeyedParts:
         batches: Sequence[ValidBatch],
         state: AppendResult | Exception,
     ) -> AppendResult | Exception:
-        """What became of the part at ``place``, and ``idempotency_key_reused`` when the log has other records of it."""
+        """Return the outcome of the part at ``place``; ``idempotency_key_reused`` if the log has other records."""
         if isinstance(state, OutOfOrderSequenceError):
             return key_reused(log.name.partition)
         if isinstance(state, AppendResult) and state.duplicate:
@@ -77,7 +77,9 @@ class KeyedParts:
 
 
 async def keyed_parts(producing: Producing, key: RequestKey, request: ProduceRequest, size_bytes: int) -> KeyedParts:
-    """The producers that stand for ``key`` in this request, which was parsed with ``TIME_ABSENT`` and gets its times.
+    """Return the producers that stand for ``key`` in this request.
+
+    The request was parsed with ``TIME_ABSENT``, and gets its times here.
 
     Raises:
         Problem: 422, the request has a producer.
@@ -110,7 +112,7 @@ def _checksum(parts: Sequence[PartRequest], timed: Sequence[list[bool] | None]) 
 
 
 def _pieces(part: PartRequest, marks: list[bool] | None) -> Iterator[bytes | None]:
-    """All that makes a part what it is, but not the times it did not come with."""
+    """Yield everything that makes up a part, except times that the service gave."""
     yield f"{part.topic} {part.partition}".encode()
     yield part.record_batches
     if part.records is None or marks is None:

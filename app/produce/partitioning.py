@@ -1,4 +1,4 @@
-"""Which partition a record goes to: the one it names, its key's, or the one keyless records stick to."""
+"""The partition of a record: the one that it names, that of its key, or the sticky one for records without a key."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from app.record_json.translate import ParsedRecords
 from rollway.records import BinaryColumn, partitions_for_keys
 
 STICKY_BYTES = 16 * 1024
-"""Keyless records go to one partition until this many bytes did, as Kafka's producers with their default batch."""
+"""The bytes of keyless records after which another partition is used, as in Kafka's producers by default."""
 
 
 class StickyPartitioner:
-    """Where the keyless records of each topic go now. Thread: any."""
+    """The sticky partition of each topic, for records without a key. Thread: any."""
 
     def __init__(self, source: random.Random | None = None) -> None:
         self._lock = threading.Lock()
@@ -22,7 +22,9 @@ class StickyPartitioner:
         self._current: dict[str, tuple[int, int]] = {}
 
     def take(self, topic: str, partitions: Sequence[int], size_bytes: int) -> int:
-        """The partition for ``size_bytes`` of keyless records: one of ``partitions``, another after enough bytes."""
+        """Return the partition for ``size_bytes`` of keyless records: one of ``partitions``, another after enough
+        bytes.
+        """
         with self._lock:
             number, used_bytes = self._current.get(topic, (-1, 0))
             if number not in partitions or used_bytes >= STICKY_BYTES:
@@ -32,14 +34,14 @@ class StickyPartitioner:
             return number
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted."""
+        """Drop the partition of a topic that was deleted."""
         self._current.pop(topic, None)
 
 
 def rows_by_partition(
     parsed: ParsedRecords, topic: str, partition_count: int, online: Sequence[int], sticky: StickyPartitioner
 ) -> dict[int, list[int]]:
-    """The rows of ``parsed`` for each partition, in their order; a partition named may not exist.
+    """Return the rows of ``parsed`` for each partition, in their order. A partition that a record names may not exist.
 
     All keyless rows of one request go to one of the ``online`` partitions. Thread: any, if ``sticky`` takes any.
     """

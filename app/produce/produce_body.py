@@ -1,6 +1,6 @@
-"""The body of a produce request to many partitions, between JSON and what is appended.
+"""The body of a produce request to many partitions, from JSON to the records and batches to append.
 
-``schemas.produce`` describes the same document; a test holds the two to the same answers.
+``schemas.produce`` describes the same document. A test checks that both give the same results.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _DECODERS: dict[Encoding, msgspec.json.Decoder[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class PartRequest:
-    """What shall be appended to one partition: records, or record batches as they are. ``stamp`` is for records."""
+    """The records or the record batches to append to one partition. ``stamp`` is for records."""
 
     topic: str
     partition: int
@@ -63,7 +63,7 @@ class PartRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """What shall be appended to many partitions, in the order of the request; the same one may occur again."""
+    """The parts to append, in the order of the request. A partition may occur more than once."""
 
     parts: list[PartRequest]
     transactional_id: str | None
@@ -72,7 +72,7 @@ class ProduceRequest:
 def parse_produce_request(
     body: bytes | bytearray, encoding: Encoding, *, part_count_max: int, now_ms: int
 ) -> ProduceRequest:
-    """The request in a JSON body; records without a timestamp get ``now_ms``.
+    """Return the request in a JSON body. Records without a timestamp get ``now_ms``.
 
     Raises:
         Problem: 400 or 422 with pointers such as ``/partitions/2/records/0/value``.
@@ -101,7 +101,7 @@ _Producer = tuple[int, int, bool] | None
 
 
 def _producer_of(request: Any) -> _Producer:
-    """Id, epoch, and whether it is a transaction's.
+    """Return the id, the epoch, and whether it is a transaction's; ``None`` without them.
 
     Raises:
         Problem: 422, some of it is missing.
@@ -113,7 +113,7 @@ def _producer_of(request: Any) -> _Producer:
     if missing and any(_is_given(part.records) for part in request.partitions):
         raise invalid([Fault(f"/{name}", "missing_field", "a producer has an id and an epoch") for name in missing])
     if missing:
-        # Record batches carry both; the transactional id alone says whose transaction they must be of.
+        # Record batches carry both. The transactional id alone names the transaction that they must be of.
         return None
     return request.producer_id, request.producer_epoch, _is_given(given["transactional_id"])
 

@@ -1,7 +1,8 @@
 """Producing to many topic-partitions in one request: split, append, merge (spec A1-A4, A7, A8).
 
-Every part of the request has an outcome of its own, in the order of the request. All parts are submitted before any is
-waited for, so that a partition that fails or is slow holds up no other; parts of one partition are appended in order.
+Each part of the request has an outcome of its own, in the order of the request. All parts are submitted before the
+service waits for any, so that a partition that fails or is slow holds up no other. Parts of one partition are appended
+in order.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _HIDES_LOG_START = frozenset({2, 3, 6, 10, 17, 18, 29, 53, 56})
 _RECORD_ERRORS_MAX = 100
 
 _PARTS_PER_TURN = 8
-"""Parts that are made ready in one turn of the loop: each may be 64 KiB, or 2,000 records."""
+"""Parts that are prepared in one iteration of the event loop: each may be 64 KiB, or 2,000 records."""
 
 
 class PartResultDocument(ProduceResultDocument, gc=False, kw_only=True):
@@ -53,14 +54,14 @@ class PartResultDocument(ProduceResultDocument, gc=False, kw_only=True):
 
 
 class RecordErrorDocument(msgspec.Struct, gc=False):
-    """Why one record was refused."""
+    """The reason why one record was refused."""
 
     batch_index: int
     message: str
 
 
 class PartFailureDocument(msgspec.Struct, gc=False):
-    """The records of one part were not taken; see ``schemas.produce.PartProduceFailure``."""
+    """A failure of one part; see ``schemas.produce.PartProduceFailure``."""
 
     topic: str
     partition: int
@@ -79,7 +80,7 @@ class PartsProduceDocument(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class PartOutcome:
-    """What became of one part: a result, or a problem; neither before that is known."""
+    """The outcome of one part: a result or a problem, or neither before it is known."""
 
     part: PartRequest
     log: Partition | None = None
@@ -88,20 +89,20 @@ class PartOutcome:
     record_errors: Sequence[tuple[int, str]] = ()
 
     def fail(self, error: Exception, place: int) -> None:
-        """Take an error as the outcome of the part at ``place``; its pointers lead into the whole request."""
+        """Take an error as the outcome of the part at ``place``. Its pointers then lead into the whole request."""
         found = error.__cause__ if isinstance(error, Problem) else error
         if isinstance(found, InvalidRecordError | BrokenRecordError):
             self.record_errors = tuple(found.record_errors)[:_RECORD_ERRORS_MAX]
         self.problem = problem_for(error)
         if isinstance(error, Problem):
-            # Made where the place in the request was known.
+            # Its pointers already lead into the whole request.
             return
         for fault in self.problem.errors:
             within = fault["pointer"] if self.part.record_batches is None else "/record_batches"
             fault["pointer"] = f"/partitions/{place}{within}"
 
     def document(self, instance: str) -> PartResultDocument | PartFailureDocument:
-        """The outcome as the answer shows it; there is one."""
+        """Return the outcome as the response shows it. It must be known."""
         if self.problem is None:
             assert self.result is not None
             return PartResultDocument(**msgspec.structs.asdict(self.result), topic=self.part.topic)
@@ -119,7 +120,7 @@ class PartOutcome:
 async def parse_request(
     producing: Producing, body: bytes | bytearray, encoding: Encoding, work: RequestWork, *, now_ms: int | None = None
 ) -> ProduceRequest:
-    """The request in a body, read in a thread when it is large. ``now_ms`` is for records without a time.
+    """Return the request in a body, read in a thread when it is large. ``now_ms`` is for records without a time.
 
     Raises:
         Problem: 400, 413 or 422; 503 as ``RequestWork.parse``.
@@ -137,10 +138,10 @@ async def parse_request(
 async def produce_parts_keyed(
     producing: Producing, access: Access, request: ProduceRequest, options: AppendOptions, keyed: KeyedParts
 ) -> list[PartOutcome]:
-    """As ``produce_parts``, once: what is in the log from an earlier time is answered with its offsets.
+    """Append every part once, as ``produce_parts``. A part that is in the log already is answered with its offsets.
 
     Raises:
-        Problem: idempotency_key_reused; nothing was written.
+        Problem: idempotency_key_reused. Nothing was written.
     """
     async with producing.turns.of_key(keyed.turn_id):
         await keyed.refuse_reuse(producing, request)
@@ -154,7 +155,7 @@ async def produce_parts(
     options: AppendOptions,
     keyed: KeyedParts | None = None,
 ) -> list[PartOutcome]:
-    """Append every part and wait as the options say; one outcome each, in order.
+    """Append every part and wait as the options say. Return one outcome each, in order.
 
     Raises:
         Problem: invalid_required_acks: ``acks=0`` for records of a transaction.
@@ -205,11 +206,11 @@ async def produce_parts(
 async def produce_parts_atomically(
     producing: Producing, access: Access, request: ProduceRequest, options: AppendOptions
 ) -> tuple[list[PartOutcome], bool]:
-    """Append every part or, for readers of committed records, none; and whether it is every part.
+    """Append every part or, for readers of committed records, none. Return the outcomes, and whether all are appended.
 
     Raises:
         Problem: overloaded; or request_timed_out, and then the outcome is unknown.
-        StorageError: there can be no transaction now; nothing is committed.
+        StorageError: there can be no transaction now. Nothing is committed.
     """
     outcomes = [PartOutcome(part) for part in request.parts]
     appends: dict[int, PartitionAppend] = {}
@@ -256,10 +257,10 @@ def _settle(outcome: PartOutcome, place: int, state: AppendResult | Exception) -
 async def _prepared(
     producing: Producing, access: Access, request: ProduceRequest, outcome: PartOutcome
 ) -> PartitionAppend:
-    """What is to be appended for one part, valid and allowed.
+    """Return the append of one part, valid and allowed.
 
     Raises:
-        Problem: it is not allowed (29, 53), or the name is none a topic can have (17).
+        Problem: it is not allowed (29, 53), or no topic can have this name (17).
         StorageError: there is no such partition (3), the topic is internal (17), the records break a rule.
     """
     part = outcome.part
@@ -267,7 +268,7 @@ async def _prepared(
         _require(access, transactional_id_resource(request.transactional_id))
     reason = topic_name_problem(part.topic)
     if reason is not None:
-        # Before anybody is asked what may be done to it: it tells nothing, and is in no log.
+        # Before the right is checked: an impossible name reveals nothing, and needs no audit line.
         raise InvalidTopicError(reason)
     _require(access, topic_resource(part.topic))
     if producing.engine.topic(part.topic).is_internal:

@@ -1,11 +1,11 @@
-"""Who may write under which producer id.
+"""The right to write under a producer id.
 
-A producer's id decides what the log takes for a repetition, and which transaction records belong to. Somebody else's
-batch under it would take the place of the next one of its owner, whose records are then answered as duplicates and are
-nowhere. So with authentication an id is its owner's: the transactional id's, the load job's, or the principal's that
-POST /v1/producers gave it to. An id that was never given is refused as well: the next producer might get it.
+The log recognises repetitions and transactions by the producer's id. A batch of another client under that id would take
+the sequence of the owner's next batch. The owner's records would then be answered as duplicates, and be lost. So with
+authentication an id has an owner: the transactional id, the load job, or the principal that POST /v1/producers gave it
+to. An id that was never given is also refused: the next producer might get it.
 
-Whoever may CLUSTER_ACTION appends as a copy of the log does, and keeps the ids of others.
+A principal with CLUSTER_ACTION appends as a copy of the log does, and keeps the ids of other producers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from schemas.names import INTERNAL_ID_PREFIX
 def require_producers(
     producing: Producing, access: Access, batches: Sequence[ValidBatch], named: str | None = None
 ) -> str | None:
-    """As ``check_producers``, for a request to one partition: its audit line is written when this returns."""
+    """Check as ``check_producers``, for a request to one partition. Its audit line is written on return."""
     try:
         return check_producers(producing, access, batches, named)
     finally:
@@ -35,15 +35,15 @@ def require_producers(
 def check_producers(
     producing: Producing, access: Access, batches: Sequence[ValidBatch], named: str | None = None
 ) -> str | None:
-    """Return when the caller may write as the producers of these batches; whose transaction they are for, if any.
+    """Check that the caller may write as the producers of these batches. Return their transactional id, if any.
 
-    ``named`` is the transactional id that the request names. Without authentication every id is everybody's.
+    ``named`` is the transactional id in the request. Without authentication every caller may use every id.
 
     Raises:
         Problem: 403, the caller may not use the transactional id or the load job.
         InvalidPidMappingError: an id is not the caller's; or as ``transactional_id_of``.
         InvalidTxnStateError: as ``transactional_id_of``.
-        PartitionOfflineError: nobody can tell whose an id is.
+        PartitionOfflineError: the owner of an id cannot be found out.
     """
     if named is not None:
         _require_write(access, named)
@@ -57,7 +57,7 @@ def check_producers(
 
 
 def require_producer(producing: Producing, access: Access, producer_id: int) -> None:
-    """As ``require_producers``, for a stream of records under one id."""
+    """Check as ``require_producers``, for a stream of records under one id."""
     try:
         check_producer(producing, access, producer_id)
     finally:
@@ -65,7 +65,7 @@ def require_producer(producing: Producing, access: Access, producer_id: int) -> 
 
 
 def check_producer(producing: Producing, access: Access, producer_id: int) -> None:
-    """Return when the caller may write under this id. Raises as ``check_producers``."""
+    """Check that the caller may write under this id. Raises as ``check_producers``."""
     if not access.is_authenticated or producing.engine.producer_owners.principal_of(producer_id) == access.principal:
         return
     name = producing.engine.transactions.name_of(producer_id) or producing.jobs.application_of(producer_id)
@@ -78,7 +78,7 @@ def check_producer(producing: Producing, access: Access, producer_id: int) -> No
 
 
 def _require_write(access: Access, name: str, shown: str | None = None) -> None:
-    """Ask for the transactional id; who may not even see it is told what the request said, not whose that is."""
+    """Require WRITE on the transactional id. A caller that may not see the id reads ``shown`` in the refusal."""
     refusal = access.refusal(Operation.WRITE, transactional_id_resource(name), shown)
     if refusal is not None:
         raise refusal

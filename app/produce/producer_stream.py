@@ -1,8 +1,8 @@
-"""A stream of records with a producer's sequences: what was cut off is sent again, and what is in the log is skipped.
+"""A stream of records with a producer's sequences. A retry may send records again: the log's are skipped.
 
-A record's sequence is its place behind the first one's, whatever the cut into batches, which is by time and size. So a
-client resumes from the sequence after the last acknowledged one, or from any before: what the log has already is
-compared with what is sent, answered as a duplicate with its offsets, and not written.
+A record's sequence is its distance from the first record. It does not depend on the cut into batches, which is by time
+and size. So a client resumes from the sequence after the last acknowledged one, or from any before. Records that are in
+the log already are compared with the ones sent, answered as duplicates with their offsets, and not written.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class ProducerStream(RecordStream):
         await self._submit(log, batches)
 
     async def _count_stored(self, log: Partition) -> int:
-        """How many of the records to come the log has already, asked behind everything that was submitted before."""
+        """Return how many of the next records the log has already, counted behind all appends that were submitted
+        before.
+        """
         stamp = self._stamp
         self._producing.turns.begin_stream(log.name, stamp.producer_id, self)
         state = await self._producing.engine.appends.producer_state(log, stamp.producer_id, behind_appends=True)
@@ -78,7 +80,7 @@ class ProducerStream(RecordStream):
         return count if count < SEQUENCE_COUNT // 2 else 0
 
     async def _skip_stored(self, log: Partition, parsed: ParsedRecords, timed: list[bool]) -> int:
-        """Acknowledge as duplicates those of the first records that the log has; return how many.
+        """Acknowledge as duplicates the first records, as far as the log has them. Return how many.
 
         Raises:
             OutOfOrderSequenceError: the log has other records of these sequences, or none that could be compared.
@@ -86,7 +88,7 @@ class ProducerStream(RecordStream):
         if self._stored_count is None:
             self._stored_count = await self._count_stored(log)
             if self._stored_count:
-                # The expected offset was that of the first try.
+                # The expected offset was for the first try.
                 self._expects_offset = self._is_first_submit = False
         count = min(self._stored_count, len(parsed))
         if count == 0:
@@ -123,7 +125,7 @@ class ProducerStream(RecordStream):
         if self._options.acks == "0":
             return
         if self._options.waits_for_fsync(log):
-            # The request that wrote them is gone, and may have ended before its fsync.
+            # The request that wrote these records is gone, and may have ended before its fsync.
             await self._producing.engine.appends.flush(log, Offset(end))
         for result in _results(log, pieces):
             self._acknowledged_count += result.record_count
@@ -135,7 +137,7 @@ def _is_same(piece: StoredPiece, rows: Rows) -> bool:
 
 
 def _results(log: Partition, pieces: list[StoredPiece]) -> Iterator[AppendResult]:
-    """One answer for each batch of the log, as when it was appended."""
+    """Yield one result for each batch of the log, as when it was appended."""
     log_start_offset = log.snapshot.log_start_offset
     for piece in pieces:
         yield AppendResult(

@@ -1,4 +1,4 @@
-"""Whose turn it is among requests of the same producer, or with the same key."""
+"""The order of requests of the same producer, or with the same key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from log_model.names import PartitionName
 
 
 class Superseded(Protocol):
-    """A stream that ends when another of its producer begins."""
+    """A stream that ends when another stream of its producer begins."""
 
     def supersede(self) -> None:
         """Submit nothing more."""
@@ -20,7 +20,7 @@ class Superseded(Protocol):
 
 
 class ProducerTurns:
-    """What is under way for whom; nothing is kept of what has ended. Runs on the event loop."""
+    """The requests in progress for each key and producer. Requests that ended are dropped. Thread: the event loop."""
 
     def __init__(self) -> None:
         self._keys: dict[int, tuple[asyncio.Lock, int]] = {}
@@ -28,10 +28,10 @@ class ProducerTurns:
 
     @contextlib.asynccontextmanager
     async def of_key(self, producer_id: int) -> AsyncIterator[None]:
-        """Of two requests to a topic with the same key, let the second wait for the first.
+        """Let a second request to a topic with the same key wait for the first.
 
-        One partition needs none of it, as its writer takes them in turn; but of two requests that differ each might
-        get some of the partitions first.
+        Requests to one partition need no order, because its writer takes one at a time. But two requests that differ
+        might each get some of the partitions first.
         """
         lock, count = self._keys.get(producer_id, (asyncio.Lock(), 0))
         self._keys[producer_id] = (lock, count + 1)
@@ -44,7 +44,7 @@ class ProducerTurns:
                 self._keys[producer_id] = (lock, count - 1)
 
     def begin_stream(self, partition: PartitionName, producer_id: int, stream: Superseded) -> None:
-        """Let ``stream`` be the producer's; an older one submits nothing more: its connection was lost, or will be."""
+        """Let ``stream`` be the producer's. An older one submits nothing more: its connection was lost, or will be."""
         older = self._streams.get((partition, producer_id))
         if older is not None:
             older.supersede()

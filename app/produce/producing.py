@@ -32,13 +32,13 @@ from log_model.offsets import NO_TIMESTAMP
 _PREPARED_AT_ONCE = 4
 """Groups of partitions of one request that are encoded at the same time, in threads that other requests use as well."""
 PARTITIONS_PER_TURN = 32
-"""Partitions of one request that are begun in one turn of the loop: each takes up to 100 microseconds."""
+"""Partitions of one request that begin in one iteration of the event loop: each takes up to 100 microseconds."""
 _INLINE_RECORDS_MAX = 2_000
-"""More records than this leave the loop for a thread, however small they are."""
+"""The most records that the event loop handles itself. More go to a thread, however small they are."""
 
 
 class ProduceResultDocument(msgspec.Struct, gc=False):
-    """Where the records of one partition went; see ``schemas.records.ProduceResult``."""
+    """The offsets of the records of one partition; see ``schemas.records.ProduceResult``."""
 
     partition: int
     base_offset: int
@@ -52,7 +52,7 @@ class ProduceResultDocument(msgspec.Struct, gc=False):
 
 
 class ProduceFailureDocument(msgspec.Struct, gc=False):
-    """The records of one partition were not taken; see ``schemas.records.ProduceFailure``."""
+    """A failure of the records of one partition; see ``schemas.records.ProduceFailure``."""
 
     partition: int | None
     error: dict[str, Any]
@@ -67,14 +67,14 @@ class TopicProduceDocument(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ProduceOutcome:
-    """What became of the records of one partition: a result or a problem."""
+    """The outcome of the records of one partition: a result or a problem."""
 
     partition: int
     result: ProduceResultDocument | None
     problem: Problem | None
 
     def document(self, instance: str) -> ProduceResultDocument | ProduceFailureDocument:
-        """The outcome as the answer shows it; there is one."""
+        """Return the outcome as the response shows it. It must be known."""
         if self.problem is None:
             assert self.result is not None
             return self.result
@@ -82,7 +82,7 @@ class ProduceOutcome:
 
 
 def result_document(log: Partition, result: AppendResult, throttle_ms: int | None = None) -> ProduceResultDocument:
-    """The answer for one partition; without ``throttle_ms`` the request's own is in it."""
+    """Return the result of one partition. Without ``throttle_ms`` it has the request's own."""
     return ProduceResultDocument(
         partition=log.name.partition,
         base_offset=result.base_offset,
@@ -97,9 +97,9 @@ def result_document(log: Partition, result: AppendResult, throttle_ms: int | Non
 
 
 def placeless_result(log: Partition, record_count: int = 0, throttle_ms: int | None = None) -> ProduceResultDocument:
-    """The answer to a request without records (spec A12), or to one that waits for nothing: its offsets are -1.
+    """Return a result with offsets of -1: for a request without records (spec A12), or one that waits for nothing.
 
-    ``record_count`` records were taken. Without ``throttle_ms`` the request's own is in it.
+    ``record_count`` records were taken. Without ``throttle_ms`` the result has the request's own.
     """
     return ProduceResultDocument(
         partition=log.name.partition,
@@ -115,14 +115,14 @@ def placeless_result(log: Partition, record_count: int = 0, throttle_ms: int | N
 
 
 def count_records(batches: Sequence[ValidBatch]) -> int:
-    """How many records the batches have."""
+    """Return how many records the batches have."""
     return sum(batch.header.record_count for batch in batches)
 
 
 async def parse_records(
     producing: Producing, body: bytes | bytearray, encoding: Encoding, work: RequestWork
 ) -> ParsedRecords:
-    """The records of a JSON body, read in a thread when it is large.
+    """Return the records of a JSON body, read in a thread when it is large.
 
     Raises:
         Problem: 400, 413 or 422; 503 as ``RequestWork.parse``.
@@ -141,7 +141,7 @@ async def plain_batches_of(
     is_lines: bool = False,
     together: bool = True,
 ) -> list[ValidBatch] | None:
-    """``plain_batches`` for this log, made in a thread when the body is large."""
+    """Return ``plain_batches`` for this log, made in a thread when the body is large."""
     make = functools.partial(
         plain_batches,
         body,
@@ -156,7 +156,7 @@ async def plain_batches_of(
 
 
 def _are_quick(parsed: ParsedRecords, rows: Sequence[int] | None = None) -> bool:
-    """Whether all these records, or these rows, are so few and small that the loop itself may work on them."""
+    """Return whether these records, or these rows, are few and small enough for the event loop itself."""
     chosen = range(len(parsed)) if rows is None else rows
     return len(chosen) <= _INLINE_RECORDS_MAX and parsed.size_of(chosen) <= INLINE_BYTES_MAX
 
@@ -169,7 +169,7 @@ async def batches_of(
     *,
     together: bool = True,
 ) -> list[ValidBatch]:
-    """These records as batches the log may take, made in a thread when they are large.
+    """Return these records as valid batches for the log, made in a thread when they are large.
 
     All of them are for one append, or with ``together`` false each for one of its own.
 
@@ -191,13 +191,13 @@ async def produce(
     options: AppendOptions,
     transactional_id: str | None = None,
 ) -> ProduceResultDocument:
-    """Append batches and wait as the options say; with ``acks=0`` the result has no offsets.
+    """Append batches and wait as the options say. With ``acks=0`` the result has no offsets.
 
-    Transactional ones become part of their producer's transaction, which must be that of ``transactional_id`` if given.
+    Transactional batches join their producer's transaction, which must be that of ``transactional_id`` if given.
 
     Raises:
         Problem: overloaded, request_timed_out.
-        StorageError: what the log answered.
+        StorageError: the log refused or failed.
     """
     if not batches:
         return placeless_result(log)
@@ -211,7 +211,9 @@ async def produce(
 async def produce_to_topic(
     producing: Producing, name: str, parsed: ParsedRecords, options: AppendOptions
 ) -> list[ProduceOutcome]:
-    """Spread records over a topic's partitions; one outcome each, in order. None waits for another, or fails with it.
+    """Spread records over a topic's partitions. Return one outcome each, in order.
+
+    No partition waits for another, or fails with it.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic.
@@ -219,7 +221,7 @@ async def produce_to_topic(
     topic = producing.engine.topic(name)
     online = [log.name.partition for log in topic.partitions if log.offline_reason is None]
     spread = await spread_records(producing, name, parsed, online, producing.sticky)
-    # Compressing takes its time: no partition waits for another's.
+    # Compressing takes time: with it, each partition is a part of its own, so that none waits for another.
     parts = _parts(spread, 1 if any(compresses(log.config) for log in topic.partitions[:1]) else PARTITIONS_PER_TURN)
     slots = asyncio.Semaphore(_PREPARED_AT_ONCE)
     outcomes: dict[int, _Begun | ProduceOutcome] = {}
@@ -227,11 +229,11 @@ async def produce_to_topic(
         encoding = [group.create_task(_encode(producing, name, part, parsed, slots)) for part in parts]
         for ready in asyncio.as_completed(encoding):
             for encoded in await ready:
-                # Here and not in the task: what the quotas say belongs to the request.
+                # In this task and not in a new one: the throttle time belongs to the request.
                 outcomes[encoded.partition] = (
                     encoded if isinstance(encoded, ProduceOutcome) else _begin(producing, encoded, options)
                 )
-            # Another group may be ready as well: others have their turn before it.
+            # Another group may be ready as well. Other work on the event loop runs before it.
             await asyncio.sleep(0)
     begun = [outcomes[number] for number in spread]
     if options.acks == "0":
@@ -248,7 +250,7 @@ async def produce_to_topic(
 async def spread_records(
     producing: Producing, name: str, parsed: ParsedRecords, online: Sequence[int], sticky: StickyPartitioner
 ) -> dict[int, list[int]]:
-    """The rows of ``parsed`` for each partition of the topic, in a thread when there is much to hash.
+    """Return the rows of ``parsed`` for each partition of the topic, in a thread when there is much to hash.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic.
@@ -263,7 +265,7 @@ _Part = list[tuple[int, list[int]]]
 
 
 def _parts(spread: dict[int, list[int]], count_max: int) -> Iterator[_Part]:
-    """All partitions in groups of at most ``count_max`` with few records, or of one."""
+    """Yield all partitions in groups: at most ``count_max`` with few records in all, or a single one."""
     part: _Part = []
     record_count = 0
     for number, rows in spread.items():
@@ -295,7 +297,7 @@ class _Begun:
 async def _encode(
     producing: Producing, name: str, part: _Part, parsed: ParsedRecords, slots: asyncio.Semaphore
 ) -> list[_Encoded | ProduceOutcome]:
-    """The batches of some partitions, made in a thread when they are large; of each its batches or why not."""
+    """Return for each partition its batches, or the error of making them; in a thread when the records are large."""
     encoded: list[_Encoded | ProduceOutcome] = []
     async with slots:
         logs: list[tuple[Partition, list[int] | None]] = []

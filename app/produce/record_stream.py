@@ -1,11 +1,11 @@
 """Producing from a body of any length: NDJSON read as a stream, appended in batches, acknowledged line by line.
 
-Lines are appended as soon as nothing of this stream is on its way, so a slow client is acknowledged record by
-record; while something is, lines gather, so a fast one fills batches. Reading, appending and answering go on at the
+Lines are appended immediately while no append of this stream is in flight, so a slow client is acknowledged record by
+record. During an append lines gather, so a fast client fills batches. Reading, appending and responding go on at the
 same time: a client may read its acknowledgements while it sends, or after it has sent everything.
 
-A proxy such as nginx sends no more of a body once the answer begins. So the answer to a body with a Content-Length
-waits for the end of the body, or for a client that pauses, which may be waiting for its acknowledgements.
+A proxy such as nginx sends no more of a body once the response begins. So the response to a body with a Content-Length
+waits for the end of the body, or for a pause of the client, which may be waiting for its acknowledgements.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import ShuttingDownError, StorageError, let_go_of_frames
 
 BATCH_BYTES = 512 * 1024
-"""So many bytes of lines are appended together although earlier ones are still on their way."""
+"""This many bytes of lines are appended together, even while earlier appends are in flight."""
 IN_FLIGHT_MAX = 8
 GATHERED_BYTES_MAX = 4 * BATCH_BYTES
 LINE_BYTES_MIN = 1024 * 1024
 BODY_PAUSE_SECONDS = 1.0
-"""How long a client that announced the length of its body may send nothing, before its answer begins."""
+"""The pause after which the response to a client that announced the length of its body begins."""
 UNREAD_BYTES_MAX = 8 * 1024 * 1024
-"""Acknowledgements nobody reads; above this no more records are read."""
+"""The bytes of unread acknowledgements above which no more records are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class _InFlight:
 
 
 class _Unacknowledged:
-    """What became of the batches of a stream with ``acks=0``, of which only a failure of the stream ever speaks."""
+    """The outcomes of the batches of a stream with ``acks=0``. Only the problem of a failed stream reports them."""
 
     def __init__(self) -> None:
         self._may_be_in_log = False
@@ -79,7 +79,7 @@ class _Unacknowledged:
             self._may_be_in_log = True
 
     def tell(self, problem: Problem, *, is_one_partition: bool) -> None:
-        """Let ``problem`` say that something was appended; in one partition, how many of the first lines were."""
+        """Note in ``problem`` that something was appended; in one partition also how many of the first lines."""
         if not self._may_be_in_log:
             return
         problem.applied = "unknown"
@@ -87,8 +87,52 @@ class _Unacknowledged:
             problem.extra["acknowledged_lines"] = self._record_count
 
 
+class _GatheredLines:
+    """The bytes of a stream that are read and not yet appended. The search for a line end reads each byte once."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._searched_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def append(self, piece: bytes) -> None:
+        """Add the next bytes of the body."""
+        self._bytes += piece
+
+    def first_line_end(self) -> int:
+        """Return the position behind the first whole line; 0 if there is none."""
+        found = self._bytes.find(b"\n", self._searched_bytes)
+        self._searched_bytes = len(self._bytes) if found < 0 else found
+        return found + 1
+
+    def cut(self, *, is_last: bool, line_max: int) -> bytes:
+        """Remove and return whole lines, about as many as make one batch. No bytes if no line is whole.
+
+        With ``is_last`` the end of the body also ends a line.
+
+        Raises:
+            Problem: a line has more than ``line_max`` bytes.
+        """
+        gathered = self._bytes
+        end = 0
+        if len(gathered) <= BATCH_BYTES and is_last:
+            end = len(gathered)
+        elif self._searched_bytes < BATCH_BYTES:
+            end = gathered.rfind(b"\n", self._searched_bytes, BATCH_BYTES) + 1
+        if end == 0:
+            end = self.first_line_end() or (len(gathered) if is_last else 0)
+        if (end or len(gathered)) > line_max:
+            raise Problem(kinds.REQUEST_TOO_LARGE, f"a line has more than {line_max} bytes")
+        block = bytes(gathered[:end])
+        del gathered[:end]
+        self._searched_bytes = 0 if end else self._searched_bytes
+        return block
+
+
 class RecordStream:
-    """One request's records on their way into one partition, or with ``partition`` absent into any of its topic."""
+    """The records of one request, appended to one partition, or with ``partition`` absent to any of the topic."""
 
     def __init__(
         self,
@@ -106,9 +150,8 @@ class RecordStream:
         self._encoding = encoding
         self._instance = instance
         self._holds_answer = False
-        self._gathered = bytearray()
-        self._searched_bytes = 0
-        # What is gathered, and what decoding the body takes.
+        self._gathered = _GatheredLines()
+        # The memory of the gathered lines, and that of decoding the body.
         self._hold = producing.body_budget.hold()
         self.window = producing.body_budget.hold()
         self._line_count = 0
@@ -127,11 +170,11 @@ class RecordStream:
         self._acknowledged_count = 0
 
     def hold_answer(self) -> None:
-        """Let the answer wait for the end of the body, or for a client that pauses."""
+        """Let the response wait for the end of the body, or for a pause of the client."""
         self._holds_answer = True
 
     async def run(self, body: AsyncIterator[bytes]) -> None:
-        """Read and append until the body ends, something is refused, or the service stops; then wait for the rest."""
+        """Read and append until the body ends, an append is refused, or the service stops; then wait for the rest."""
         incoming: asyncio.Future[bytes] | None = asyncio.ensure_future(anext(body))
         stop = asyncio.ensure_future(self._producing.released.wait())
         try:
@@ -141,7 +184,7 @@ class RecordStream:
                     raise ShuttingDownError("the service is stopping")
                 while incoming is not None and incoming.done() and self._takes_more():
                     incoming = self._take(incoming, body)
-                    # What came along with this piece comes now, the end of the body too.
+                    # The next piece may be there already, and so may the end of the body.
                     await asyncio.sleep(0)
                 await self._append_ready(is_last=incoming is None)
         except (StorageError, Problem) as error:
@@ -149,34 +192,28 @@ class RecordStream:
         finally:
             stop.cancel()
             if incoming is not None and not incoming.cancel() and not incoming.cancelled():
-                incoming.exception()  # seen: whatever ended the body, it is not read on
+                incoming.exception()  # retrieved, so that asyncio does not log it: the body is not read on
             self._hold.release()
             self.window.release()
-            # Whatever still refers to the stream, such as the error that has ended it: nobody reads this any more.
-            self._gathered = bytearray()
+            # Drop the lines now: an error that still refers to the stream would keep their memory.
+            self._gathered = _GatheredLines()
             await self._settle()
 
     def _takes_more(self) -> bool:
-        """Whether to read on: not while there are lines to append, but a line is read to its end.
+        """Return whether to read on: while few bytes are gathered, or until the first line is whole.
 
-        When bodies hold all the memory they may have, a stream goes on with little of it.
+        Once the bodies hold all the memory they may have, each stream goes on with little memory.
         """
         gathered_bytes_max = BODY_BYTES_ALWAYS_TAKEN if self._is_budget_spent else GATHERED_BYTES_MAX
-        return len(self._gathered) < gathered_bytes_max or not self._first_line_end()
+        return len(self._gathered) < gathered_bytes_max or not self._gathered.first_line_end()
 
     @property
     def _is_budget_spent(self) -> bool:
         budget = self._producing.body_budget
         return budget.held_bytes > budget.limit_bytes
 
-    def _first_line_end(self) -> int:
-        """Where the first line ends that is gathered whole; 0: none is. No byte is looked at twice."""
-        found = self._gathered.find(b"\n", self._searched_bytes)
-        self._searched_bytes = len(self._gathered) if found < 0 else found
-        return found + 1
-
     async def _wait_for(self, incoming: asyncio.Future[bytes], stop: asyncio.Future[Any]) -> None:
-        """Wait for the next thing that lets the stream go on; take what was acknowledged."""
+        """Wait for the next event that lets the stream go on. Take the acknowledgements that have come."""
         awaited: set[asyncio.Future[Any]] = {stop}
         taken: asyncio.Future[Any] | None = None
         if self._lines_bytes > UNREAD_BYTES_MAX:
@@ -199,27 +236,29 @@ class RecordStream:
             self._acknowledge(self._in_flight.popleft())
 
     def _take(self, incoming: asyncio.Future[bytes], body: AsyncIterator[bytes]) -> asyncio.Future[bytes] | None:
-        """Gather the piece that came and ask for the next; ``None`` at the end.
+        """Gather the piece that came. Return the future of the next piece, ``None`` at the end of the body.
 
         Raises:
-            Problem: the body cannot be read on.
+            Problem: the rest of the body cannot be read.
         """
         try:
-            self._gathered += incoming.result()
+            self._gathered.append(incoming.result())
         except StopAsyncIteration as end:
-            # This frame holds what is incoming, and that the end.
+            # This frame refers to ``incoming``, which refers to the error.
             let_go_of_frames(end)
             return None
         self._note_gathered()
         if self._is_budget_spent and len(self._gathered) > BODY_BYTES_ALWAYS_TAKEN:
-            # Whole lines are appended now, and most of them are gone then.
-            always_bytes = BATCH_BYTES if self._first_line_end() else BODY_BYTES_ALWAYS_TAKEN
+            # Whole lines are appended next, which frees most of their memory.
+            always_bytes = BATCH_BYTES if self._gathered.first_line_end() else BODY_BYTES_ALWAYS_TAKEN
             self._hold.grow(len(self._gathered), always_bytes=always_bytes)
         return asyncio.ensure_future(anext(body))
 
     async def _append_ready(self, *, is_last: bool) -> None:
-        """Append what is gathered: all of it at the end of the body; before, what fills a batch, or what there is
-        when nothing is on its way."""
+        """Append gathered lines: all of them at the end of the body.
+
+        Before the end, append full batches, and fewer bytes only while no append is in flight.
+        """
         while self._gathered and not self._is_refusing:
             if len(self._in_flight) >= self._in_flight_max:
                 if not is_last:
@@ -228,33 +267,13 @@ class RecordStream:
                 continue
             if self._in_flight and len(self._gathered) < BATCH_BYTES and not is_last:
                 return
-            block = self._cut_block(is_last=is_last)
+            block = self._gathered.cut(
+                is_last=is_last, line_max=max(LINE_BYTES_MIN, self._producing.settings.request_body_bytes_max)
+            )
             if not block:
                 return
+            self._note_gathered()
             await self._append(block)
-
-    def _cut_block(self, *, is_last: bool) -> bytes:
-        """Whole lines, about as many as make one batch.
-
-        Raises:
-            Problem: a line is too long.
-        """
-        gathered = self._gathered
-        end = 0
-        if len(gathered) <= BATCH_BYTES and is_last:
-            end = len(gathered)
-        elif self._searched_bytes < BATCH_BYTES:
-            end = gathered.rfind(b"\n", self._searched_bytes, BATCH_BYTES) + 1
-        if end == 0:
-            end = self._first_line_end() or (len(gathered) if is_last else 0)
-        line_max = max(LINE_BYTES_MIN, self._producing.settings.request_body_bytes_max)
-        if (end or len(gathered)) > line_max:
-            raise Problem(kinds.REQUEST_TOO_LARGE, f"a line has more than {line_max} bytes")
-        block = bytes(gathered[:end])
-        del gathered[:end]
-        self._searched_bytes = 0 if end else self._searched_bytes
-        self._note_gathered()
-        return block
 
     def _note_gathered(self) -> None:
         gathered_bytes = len(self._gathered)
@@ -283,7 +302,7 @@ class RecordStream:
         )
         pool = self._producing.pools.read
         if len(block) > BATCH_BYTES:
-            # A long line: what it becomes is counted, and waited for.
+            # A long line: the memory for its records is counted, and the stream waits until there is enough.
             async with self._producing.rooms.request(pool) as work:
                 parsed = await work.parse(block, parse)
         else:
@@ -292,7 +311,7 @@ class RecordStream:
         return parsed
 
     async def _submit(self, log: Partition, batches: Sequence[ValidBatch]) -> None:
-        """Put each batch on its way, as an append of its own."""
+        """Submit each batch, as an append of its own."""
         for batch in batches:
             while len(self._in_flight) >= self._in_flight_max:
                 await self._acknowledge_oldest()
@@ -313,7 +332,7 @@ class RecordStream:
 
     @property
     def _in_flight_max(self) -> int:
-        """What comes after a batch with an expected offset waits until that one is in the log."""
+        """The most appends at the same time. An append with an expected offset runs alone."""
         return 1 if self._expects_offset else IN_FLIGHT_MAX
 
     async def _acknowledge_oldest(self) -> None:
@@ -321,7 +340,7 @@ class RecordStream:
         self._acknowledge(self._in_flight.popleft())
 
     def _next_options(self) -> AppendOptions:
-        """An expected offset is that of the first batch; the rest follows it."""
+        """Return the options of the next append. Only the first has the expected offset: the rest follows it."""
         options = self._options
         if not self._is_first_submit:
             options = AppendOptions(options.acks, options.durability, options.timeout_ms)
@@ -347,7 +366,7 @@ class RecordStream:
                 self._put_line(self._error_line(done.log.name.partition, problem))
 
     def _say_how_far(self, problem: Problem) -> None:
-        """Let ``problem`` say how many of the first lines were acknowledged before it, where there is one partition."""
+        """Note in ``problem`` how many of the first lines were acknowledged before it, if there is one partition."""
         if self._acknowledged_count and self._partition is not None:
             problem.extra["acknowledged_lines"] = self._acknowledged_count
 
@@ -357,7 +376,7 @@ class RecordStream:
         self._progressed.set()
 
     def _refuse(self, problem: Problem, partition: int | None = None) -> None:
-        """Read no more; the problem is the answer's last line, or the whole answer when it is the first."""
+        """Read no more. The problem is the last line of the response, or the whole response if no line came before."""
         self._is_refusing = True
         if self._problem is None:
             self._problem = problem
@@ -374,15 +393,14 @@ class RecordStream:
         self._progressed.set()
 
     async def first(self) -> Problem | None:
-        """Wait until something is acknowledged, and no longer held, or all has ended; the problem, when nothing came
-        before it."""
+        """Wait until a line may be sent, or the stream has ended. Return the problem if no line came before it."""
         while (self._holds_answer or not self._lines) and not self._is_finished:
             await self._progressed.wait()
             self._progressed.clear()
         return None if self._lines else self._problem
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The acknowledgements as they come, then the problem that ended the stream, if one did."""
+        """Yield the acknowledgements as they come, then the problem that ended the stream, if there is one."""
         while self._lines or not self._is_finished:
             if not self._lines:
                 await self._progressed.wait()
@@ -401,9 +419,9 @@ class RecordStream:
 
 
 class AcknowledgementStream(Response):
-    """The answer: 200, and a line for each appended batch as it is acknowledged.
+    """The response: 200, and a line for each appended batch as it is acknowledged.
 
-    Unlike Starlette's own streaming answer it leaves ``receive`` alone: the body is still being read.
+    Unlike Starlette's own streaming response it leaves ``receive`` alone: the body is still being read.
     """
 
     def __init__(self, stream: RecordStream, running: asyncio.Task[None]) -> None:

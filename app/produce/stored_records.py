@@ -1,4 +1,7 @@
-"""What the log has of the records a client sends again: are they the same, and where are they. Synchronous."""
+"""The stored records of a request that a client sends again: whether they are the same, and their offsets.
+
+Synchronous.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ from rollway.records import (
 
 READ_BYTES = 1024 * 1024
 SEARCH_BYTES_MAX = 64 * 1024 * 1024
-"""How far back the batches of a producer are looked for."""
+"""How far back the search for batches of a producer goes."""
 
 
 class Rows(NamedTuple):
-    """Records as rows, to be compared. ``timed`` says whose timestamp counts."""
+    """Records as rows, for comparison. ``timed`` says for each row whether its timestamp counts."""
 
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
@@ -36,7 +39,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, columns: RecordColumns, timed: Sequence[bool] | None = None) -> Rows:
-        """The rows of ``columns``; all timestamps count unless ``timed`` says otherwise."""
+        """Return the rows of ``columns``. All timestamps count, unless ``timed`` says otherwise."""
         count = len(columns)
         return cls(
             columns.keys.to_list(),
@@ -47,7 +50,7 @@ class Rows(NamedTuple):
         )
 
     def slice(self, start: int, end: int) -> Rows:
-        """The rows ``[start, end)``."""
+        """Return the rows ``[start, end)``."""
         return Rows(
             self.keys[start:end],
             self.values[start:end],
@@ -57,7 +60,7 @@ class Rows(NamedTuple):
         )
 
     def is_same(self, row: int, other: Rows, other_row: int) -> bool:
-        """Whether a record is the same as one of ``other``, as far as both count."""
+        """Return whether a record is the same as one of ``other``. Timestamps matter if they count for both."""
         return (
             self.values[row] == other.values[other_row]
             and self.keys[row] == other.keys[other_row]
@@ -71,9 +74,9 @@ class Rows(NamedTuple):
 def holds_same_records(
     stored: StoredBatches, base_offset: Offset, batches: Sequence[ValidBatch], timed: Sequence[bool] | None
 ) -> bool:
-    """Whether the log has the records of ``batches`` from ``base_offset`` on; those that are gone do not count.
+    """Return whether the log has the records of ``batches`` from ``base_offset`` on. Deleted records are not compared.
 
-    Timestamps count for records that came with one, and not where the log stamps its own.
+    Timestamps count for records that came with one, unless the log stamps its own.
     """
     end = base_offset + sum(batch.header.record_count for batch in batches)
     wanted = _Wanted(batches, timed)
@@ -84,13 +87,13 @@ def holds_same_records(
                     if base_offset <= offset < end and not wanted.is_same(offset - base_offset, rows, place):
                         return False
     except StorageError:
-        # Damaged or deleted meanwhile: the sequences alone must do.
+        # Damaged or deleted meanwhile: the sequences alone must decide.
         return True
     return True
 
 
 class _Wanted:
-    """The records of batches, a few at a time, in the order in which they are asked for."""
+    """The records of batches, a few at a time, read in rising order."""
 
     def __init__(self, batches: Sequence[ValidBatch], timed: Sequence[bool] | None) -> None:
         self._pieces = _pieces_of(batches, timed)
@@ -98,7 +101,7 @@ class _Wanted:
         self._rows: Rows | None = None
 
     def is_same(self, row: int, other: Rows, other_row: int) -> bool:
-        """Whether record ``row``, which is behind all that were asked for before, is the same as one of ``other``."""
+        """Return whether record ``row`` is the same as one of ``other``. Rows must rise from call to call."""
         while self._rows is None or row >= self._first + len(self._rows.values):
             self._first += 0 if self._rows is None else len(self._rows.values)
             self._rows = next(self._pieces)
@@ -115,14 +118,14 @@ def _pieces_of(batches: Sequence[ValidBatch], timed: Sequence[bool] | None) -> I
 
 
 def _pieces(batch: RecordBatch) -> Iterator[tuple[Rows, RecordColumns]]:
-    """The rows of a stored batch, 256 KiB at a time: as objects all of them may be gigabytes."""
+    """Yield the rows of a stored batch, 256 KiB at a time: as objects all of them may be gigabytes."""
     own_time = batch.header.timestamp_type is TimestampType.LOG_APPEND_TIME
     for columns in decode_pieces(batch, decompress_batch(batch)):
         yield Rows.of(columns, [False] * len(columns) if own_time else None), columns
 
 
 def _rows_between(batch: RecordBatch, start: int, end: int) -> Rows:
-    """The rows ``[start, end)`` of a stored batch."""
+    """Return the rows ``[start, end)`` of a stored batch."""
     cuts: list[Rows] = []
     first = 0
     for rows, columns in _pieces(batch):
@@ -140,7 +143,7 @@ def _rows_between(batch: RecordBatch, start: int, end: int) -> Rows:
 
 
 def _batches(stored: StoredBatches, start: int, end: int) -> Iterator[RecordBatch]:
-    """The batches that hold the offsets ``[start, end)``."""
+    """Yield the batches that hold the offsets ``[start, end)``."""
     offset = Offset(start)
     while offset < end:
         data = stored.read(offset, READ_BYTES, isolation=Isolation.LOG_END)
@@ -155,7 +158,7 @@ def _batches(stored: StoredBatches, start: int, end: int) -> Iterator[RecordBatc
 
 
 class StoredPiece(NamedTuple):
-    """Records of a producer that lie one behind the other. ``first_row`` counts from the sequence asked for."""
+    """Consecutive records of a producer. ``first_row`` counts from the sequence that the search began with."""
 
     first_row: int
     base_offset: int
@@ -168,7 +171,7 @@ class StoredPiece(NamedTuple):
 
 
 class KnownPlace(NamedTuple):
-    """Where a batch of a producer is known to be."""
+    """The offset of a batch of a producer."""
 
     first_sequence: int
     first_offset: int
@@ -181,10 +184,10 @@ def find_stored(
     first_sequence: int,
     count: int,
 ) -> list[StoredPiece] | None:
-    """The ``count`` records of a producer, id and epoch, from ``first_sequence`` on, all of which it once wrote.
+    """Return the ``count`` records of a producer, id and epoch, from ``first_sequence`` on. It has written all of them.
 
-    ``known`` are places of its batches, oldest first, one at least; what lies before them is looked for within
-    ``SEARCH_BYTES_MAX``. ``None`` when some are not there any more, or too far back.
+    ``known`` are places of its batches, oldest first, one at least. The search for batches before them reads at most
+    ``SEARCH_BYTES_MAX``. ``None`` if some records are not there any more, or too far back.
     """
     try:
         start = _start_of(stored, producer, known, first_sequence)
@@ -216,14 +219,14 @@ def find_stored(
 
 
 def _ahead(sequence: int, base: int) -> int:
-    """How far ``sequence`` is behind ``base``, counting through 0."""
+    """Return how far ``sequence`` is behind ``base``, counting through 0."""
     return (sequence - base) % SEQUENCE_COUNT
 
 
 def _start_of(
     stored: StoredBatches, producer: tuple[int, int], known: Sequence[KnownPlace], first_sequence: int
 ) -> int | None:
-    """An offset at or before the batch that holds ``first_sequence``, none of which is before the log start."""
+    """Return an offset at or before the batch that holds ``first_sequence``; ``None`` if it is gone or too far back."""
     for place in reversed(known):
         if _ahead(first_sequence, place.first_sequence) < SEQUENCE_COUNT // 2:
             return place.first_offset if place.first_offset >= stored.log_start_offset else None

@@ -1,4 +1,4 @@
-"""The one way in for everything that produces: charged to its client, told to the load jobs, given to the engine."""
+"""The single path of all appends: charged to the client, noted by the load jobs, submitted to the engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AppendObserver(Protocol):
     """The load jobs, as appends see them."""
 
     def note_append(self, batches: Sequence[ValidBatch], pending: PendingAppend) -> None:
-        """Take notice of an append: the job of its producer, if there is one, is at work."""
+        """Note an append: if its producer has a load job, the job is active."""
         ...
 
     def application_of(self, producer_id: int) -> str | None:
@@ -97,10 +97,10 @@ class Producing:
         client: Client,
         enlistment: Enlistment | None = None,
     ) -> PendingAppend:
-        """Give batches to the engine. ``throttle_ms`` of the result tells how long ``client`` is asked to wait.
+        """Submit batches to the engine. ``throttle_ms`` of the result says how long ``client`` must wait.
 
         Every append of a client comes here. Transactional batches need their ``enlistment``; see ``enlisting``. The
-        bytes are charged also when the log refuses them later: they came over the wire (spec A3).
+        bytes are charged even if the log refuses them later, because they came over the wire (spec A3).
 
         Raises:
             Problem: overloaded.
@@ -112,9 +112,9 @@ class Producing:
         return pending
 
     async def outcome_of(self, pending: PendingAppend, options: AppendOptions) -> AppendResult:
-        """Wait for one append; as ``Appends.outcome_of``."""
+        """Wait for one append, as ``Appends.outcome_of``."""
         return await self.engine.appends.outcome_of(pending, options)
 
     async def outcomes_of(self, pendings: Sequence[PendingAppend], options: AppendOptions) -> list[Outcome]:
-        """Wait for many appends; as ``Appends.outcomes_of``."""
+        """Wait for many appends, as ``Appends.outcomes_of``."""
         return await self.engine.appends.outcomes_of(pendings, options)

@@ -47,6 +47,7 @@ FINISHED = (
     "app/metrics",
     "app/openapi",
     "app/problems",
+    "app/produce",
     "app/quotas",
     "app/routes",
     "app/server",
