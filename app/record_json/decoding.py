@@ -1,8 +1,9 @@
-"""Stored batches become JSON or columns, piece by piece, within limits that hold before anything is made.
+"""Decoding stored batches to JSON or columns, piece by piece, within limits that hold before memory is taken.
 
 A few KiB of a batch may be 64 MiB of records, a record may have millions of headers, and a byte of a record may be 25
 bytes of JSON. So a batch is decompressed up to a limit, its records become columns 256 KiB at a time, and a record is
-measured before its text is written. What does not fit is left for the next fetch. Synchronous, stateless; thread: any.
+measured before its text is written. Records that do not fit are left for the next fetch. Synchronous, stateless;
+thread: any.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from rollway.records import (
 )
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-"""The largest batch a producer may send, decompressed; also what the batches of one answer take together."""
+"""The largest batch that a producer may send, decompressed; also the limit for all batches of one response."""
 
 _HEADER_TEXT_BYTES_MIN = 22
 _HEADER_COLUMN_BYTES = 64
@@ -40,12 +41,12 @@ TIMESTAMP_TYPE_NAMES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.L
 
 
 class NeedsRoomError(Exception):
-    """A batch or a record is larger than the room this request has; in a large one it may be read."""
+    """A batch or a record is larger than the room of this request. It may be readable in a large room."""
 
 
 @dataclass(slots=True)
 class DecodingMeter:
-    """What decoding has made. Counted, so that tests can hold it to its limits."""
+    """Counts of the bytes and records that decoding has made, so that tests can check its limits."""
 
     decompressed_bytes: int = 0
     record_count: int = 0
@@ -56,11 +57,11 @@ class DecodingMeter:
 
 @dataclass(frozen=True, slots=True)
 class DecodingLimits:
-    """What the decoding of one answer may take.
+    """The limits on decoding one response.
 
-    ``text_bytes``: the answer's records, as JSON. ``first_bytes``: the first record, which comes even if it is larger
-    than that. ``record_bytes``: a record that any answer of the service may have. ``batch_bytes``: a batch,
-    decompressed. ``is_large`` says that no request has more, so that more is an error for good.
+    ``text_bytes``: the records of the response, as JSON. ``first_bytes``: the first record, which is read even if it is
+    larger than ``text_bytes``. ``record_bytes``: the largest record that any response may have. ``batch_bytes``: a
+    batch, decompressed. ``is_large``: no request has a larger room, so a record that needs one is a permanent error.
     """
 
     text_bytes: int = DECOMPRESSED_BYTES_MAX
@@ -72,7 +73,10 @@ class DecodingLimits:
 
 
 class DecodedRecords(NamedTuple):
-    """Records for JSON, where they end, and how many bytes they take; less is left where some were left out."""
+    """Records for JSON, their end, and how many bytes they take.
+
+    ``is_cut``: records of the range are left for later.
+    """
 
     documents: list[RecordText]
     next_offset: Offset
@@ -81,7 +85,7 @@ class DecodedRecords(NamedTuple):
 
 
 class DecodedPiece(NamedTuple):
-    """Some of a batch's records inside a range. ``content_bytes``: what their keys and values take."""
+    """Some of a batch's records inside a range. ``content_bytes``: the size of their keys and values."""
 
     header: BatchHeader
     columns: RecordColumns
@@ -89,7 +93,7 @@ class DecodedPiece(NamedTuple):
 
 
 def record_too_large(offset: int, detail: str) -> Problem:
-    """The answer to a record that cannot be shown in this form, and how to read around it."""
+    """Return the answer to a record that cannot be shown in this form: it says how to read around the record."""
     return Problem(
         kinds.RECORD_TOO_LARGE,
         f"the record at offset {offset} {detail}; read it as raw record batches at .../record-batches, its value "
@@ -104,7 +108,7 @@ def decoded_pieces(
 ) -> Iterator[DecodedPiece]:
     """Yield the batch's records inside ``[start, end)``, some 256 KiB of them at a time.
 
-    A reader that shows no headers gets records of as many as a producer may send.
+    A reader that shows no headers gets records with as many headers as a producer may send.
 
     Raises:
         NeedsRoomError: the batch is larger, decompressed, than ``limits`` allow.
@@ -125,7 +129,7 @@ def decoded_pieces(
     headers_max = limits.first_bytes // _HEADER_TEXT_BYTES_MIN
     columns_bytes_max: int | None = (headers_max + 1) * _HEADER_COLUMN_BYTES
     if limits.is_large and not shows_headers:
-        # As many as the log has taken.
+        # No limit: the log has accepted records of this size.
         columns_bytes_max = None
     next_offset = base_offset
     pieces = decode_pieces(batch, section, columns_bytes_max=columns_bytes_max)
@@ -174,9 +178,10 @@ def records_of(
     limits: DecodingLimits,
     min_one: bool = True,
 ) -> DecodedRecords:
-    """The records of ``[start, end)`` in ``batches``, as many as fit; ``next_offset`` is where the batches end.
+    """Return the records of ``[start, end)`` in ``batches``, as many as fit. ``next_offset`` is the end of the batches.
 
-    As ``record_texts``. With ``min_one`` the first record comes in any case, up to ``limits.record_bytes``.
+    Documents are as in ``record_texts``. With ``min_one`` the first record comes in any case, up to
+    ``limits.record_bytes``.
 
     Raises:
         NeedsRoomError: the first batch or record is larger than ``limits`` allow here.
@@ -199,14 +204,14 @@ def records_of(
                 at = Offset(int(piece.columns.offsets[-1]) + 1)
         except (NeedsRoomError, Problem) as error:
             if answer.documents or (isinstance(error, NeedsRoomError) and not min_one):
-                # The next fetch begins there, and finds it first.
+                # The next fetch begins at this record, and raises the error.
                 return answer.cut(at)
             raise
     return DecodedRecords(answer.documents, next_offset, answer.text_bytes, is_cut=False)
 
 
 class _Answer:
-    """Records that become one answer."""
+    """The records of one response while they are gathered."""
 
     def __init__(
         self, encoding: Encoding, partition: int, between: bytes | None, limits: DecodingLimits, *, min_one: bool
@@ -229,7 +234,7 @@ class _Answer:
         return DecodedRecords(self.documents, at, self.text_bytes, is_cut=True)
 
     def add(self, piece: DecodedPiece) -> Offset | None:
-        """Take the records that fit; the offset of the first that does not.
+        """Take the records that fit. Return the offset of the first that does not, ``None`` if all do.
 
         Raises:
             NeedsRoomError, Problem: nothing is taken yet, and the first is too large.
@@ -269,7 +274,7 @@ class _Answer:
         return texts.record_count
 
     def _take_first(self, piece: DecodedPiece, at: Offset) -> None:
-        """A record that is an answer of its own."""
+        """Take the first record, which is the only one of its response."""
         limits = self._limits
         if self._missing_bytes <= limits.first_bytes and self._take(
             piece, piece.columns.slice(0, 1), limits.first_bytes

@@ -1,4 +1,4 @@
-"""What JSON costs once it is read: how many values it has is counted before a single object is made of them.
+"""The cost of reading JSON: the values of a document are counted before any object is made of them.
 
 A byte of JSON may become 30 bytes of objects (``[],[],``), and a body of 150 KB of gzip 64 MiB of JSON.
 """
@@ -14,32 +14,32 @@ from app.record_json.json_values_py import ESCAPES_OF_VALUE, SPACES_OF_VALUE
 from rollway.records.compiled import load
 
 VALUES_MAX = 1_000_000
-"""Values of one document: read at once they hold the interpreter for about 100 ms."""
+"""The most values of one document: reading this many holds the interpreter for about 100 ms."""
 
 VALUE_BYTES = 200
-"""What a value takes as objects, about: an object with one member, or a list, takes that."""
+"""The memory of a value as objects, about: that of a list or of an object with one member."""
 
 UNCOUNTED_BYTES = 64 * 1024
-"""Documents that are no longer are read at once, whatever is in them."""
+"""Documents up to this size are read without counting."""
 
 
 class CompiledValues(Protocol):
     """The function of ``json_values_c.pyx``."""
 
     def count_values(self, data: bytes | bytearray | memoryview) -> int:
-        """As the function of this name."""
+        """Return the number that ``json_values.count_values`` describes."""
 
 
 compiled = cast("CompiledValues | None", load("app.record_json.json_values_c"))
-"""The compiled module, or ``None``; looked up here with every call."""
+"""The compiled module, or ``None``. Looked up here with every call."""
 
 
 def count_values(document: bytes | bytearray | memoryview, enough: int = VALUES_MAX) -> int:
     """Return how many values ``document`` has, if it is JSON; each stands behind one of ``[{,:``.
 
-    Spaces outside of texts and escapes count too, ``SPACES_OF_VALUE`` and ``ESCAPES_OF_VALUE`` of them as one. Without
-    a compiler, a number up to ``enough`` may also count what stands inside of texts. Takes hardly any memory.
-    Example: ``[1, 2]`` has 2 values, and one space, which is less than a value.
+    Spaces outside of texts and escapes also count: ``SPACES_OF_VALUE`` spaces or ``ESCAPES_OF_VALUE`` escapes as one
+    value. Without a compiler, a number up to ``enough`` may also count characters inside of texts. Takes hardly any
+    memory. Example: ``[1, 2]`` has 2 values, and one space, which is less than a value.
 
     Thread: any; a large document is counted without the interpreter's lock, or in pieces.
     """
@@ -49,10 +49,10 @@ def count_values(document: bytes | bytearray | memoryview, enough: int = VALUES_
 
 
 def refuse_too_many(document: bytes | bytearray | memoryview, remedy: str, values_max: int = VALUES_MAX) -> int:
-    """Refuse JSON of more than ``values_max`` values; returns what it takes as objects, in bytes, about.
+    """Refuse JSON of more than ``values_max`` values. Return about how many bytes its values take as objects.
 
     Raises:
-        Problem: 413, for good; ``remedy`` says what to do instead.
+        Problem: 413, a permanent error; ``remedy`` says what to do instead.
     """
     if len(document) <= UNCOUNTED_BYTES:
         return len(document) * VALUE_BYTES // 3

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""How many values a JSON document has, counted in C. Its plain twin is ``json_values_py``.
+"""Counting the values of a JSON document in C. The plain twin is ``json_values_py``.
 
 Thread: any. Documents are counted without the interpreter's lock.
 """
@@ -14,7 +14,7 @@ cdef enum:
 
 
 cdef int64_t values_in(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """How many of ``[{,:`` stand outside of texts; spaces there and escapes count as ``json_values`` says."""
+    """Count the ``[{,:`` outside of texts, and spaces and escapes as ``json_values`` says."""
     cdef Py_ssize_t at = 0
     cdef int64_t count = 0
     cdef int64_t spaces = 0
@@ -40,7 +40,7 @@ cdef int64_t values_in(const uint8_t* data, Py_ssize_t size) noexcept nogil:
 
 
 def count_values(data):
-    """How many values a JSON document has, and what takes as long; see ``json_values.count_values``."""
+    """Return how many values a JSON document has, spaces and escapes included; see ``json_values.count_values``."""
     cdef Py_buffer bytes_of
     cdef int64_t count
     PyObject_GetBuffer(data, &bytes_of, PyBUF_SIMPLE)

@@ -1,4 +1,4 @@
-"""How many values a JSON document has, counted in plain Python."""
+"""Counting the values of a JSON document in plain Python."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 import numpy as np
 
 SPACES_OF_VALUE = 16
-"""Bytes of space between values that are as much work as one value; the coder holds the interpreter over them too."""
+"""Spaces between values that take as long to read as one value. The coder holds the interpreter over them as well."""
 
 ESCAPES_OF_VALUE = 8
-"""Escapes in texts that are as much work as one value."""
+"""Escapes in texts that take as long to read as one value."""
 
 _SLICE_BYTES = 1024 * 1024
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
@@ -30,7 +30,7 @@ def count_values(document: bytes | bytearray | memoryview, enough: int) -> int:
 
 
 def _counts_in(part: bytes | bytearray | memoryview) -> tuple[int, int, int]:
-    """Bytes that begin values, spaces, and backslashes."""
+    """Return how many bytes begin values, are spaces, and are backslashes."""
     data = np.frombuffer(part, dtype=np.uint8)
     values = spaces = escapes = 0
     for start in range(0, len(data), _SLICE_BYTES):

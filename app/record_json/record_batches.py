@@ -1,4 +1,4 @@
-"""From the records of a request to batches the log may take. Synchronous; large requests do it in a thread."""
+"""Encoding the records of a request as batches that the log may take. Synchronous; large requests run in a thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rollway.records.compiled import load
 
 _COMPRESSION_OVERHEAD_BYTES = 128
 
-# Measured: from about so many records on columns are quicker than lists.
+# Measured: from about this many records on columns are quicker than lists.
 _LISTS_MAX = 2000
 
 _BATCH_LENGTH = struct.Struct(">i")
@@ -48,14 +48,15 @@ class CompiledRecords(Protocol):
     def write_sections(
         self, data: bytes | bytearray | memoryview, is_lines: bool, partition: int, now_ms: int, bytes_max: int
     ) -> list[tuple[memoryview, int, int, int, int, bool]] | None:
-        """The records of a body in sections of at most ``bytes_max``, filled one after the other; ``None`` when unsure.
+        """Return the records of a body in sections of at most ``bytes_max``; ``None`` leaves the body to ``translate``.
 
-        Of each: its bytes, how many records, the first timestamp, the least, the greatest, whether a key is null.
+        Sections are filled one after the other. Each has its bytes, the number of its records, the first timestamp, the
+        least, the greatest, and whether a key is null.
         """
 
 
 compiled = cast("CompiledRecords | None", load("app.record_json.record_batches_c"))
-"""The compiled module, or ``None``; looked up here with every call. Tests set it to ``None``."""
+"""The compiled module, or ``None``. Looked up here with every call. Tests set it to ``None``."""
 
 
 def plain_batches(
@@ -68,9 +69,10 @@ def plain_batches(
     is_lines: bool = False,
     together: bool = True,
 ) -> list[ValidBatch] | None:
-    """``validated_batches`` of a body of JSON, or of NDJSON, read and encoded in one go.
+    """Return ``validated_batches`` of a body of JSON, or of NDJSON, read and encoded in one go.
 
-    ``None`` when ``translate`` must read it: it says what is wrong, and knows all that is not plain text.
+    ``None`` if ``translate`` must read the body: it finds the words for faults, and reads values that are no plain
+    text.
 
     Thread: any; large bodies are read without the interpreter's lock.
     """
@@ -99,7 +101,7 @@ def validated_batches(
 ) -> list[ValidBatch]:
     """Encode all records, or these rows, into batches of at most ``max.message.bytes``, and validate them.
 
-    What is appended ``together`` must fit into one segment; otherwise each batch must, and is made to.
+    With ``together`` all batches must fit into one segment. Without it each batch must, and is made to fit.
 
     Raises:
         Problem: records break a rule; names them by their place in the request.
@@ -130,7 +132,7 @@ def _batches(
 
 
 def _too_large(encoded: Sequence[bytes], config: TopicConfig) -> Iterator[RecordError]:
-    """The records that do not even fit into a batch of their own."""
+    """Yield the errors of records that do not even fit into a batch of their own."""
     place = 0
     for batch in encoded:
         if len(batch) > config.max_message_bytes:
@@ -140,7 +142,7 @@ def _too_large(encoded: Sequence[bytes], config: TopicConfig) -> Iterator[Record
 
 
 def _one_batch(parsed: ParsedRecords, config: TopicConfig) -> ValidBatch | None:
-    """All records in one batch, which needs no second look; ``None`` when they are many, large or break a rule."""
+    """Return all records in one valid batch; ``None`` if they are many, large or break a rule."""
     count = len(parsed)
     if not 0 < count <= _LISTS_MAX or compresses(config):
         return None
@@ -169,7 +171,7 @@ def batches_at_once(
 
 
 def needs_codec(body: bytes | bytearray | memoryview, config: TopicConfig) -> bool:
-    """Whether validating this body of record batches decompresses or compresses: a few bytes may become many."""
+    """Return whether validating these record batches decompresses or compresses: a few bytes may become many."""
     if compresses(config):
         return True
     position = 0
@@ -182,11 +184,11 @@ def needs_codec(body: bytes | bytearray | memoryview, config: TopicConfig) -> bo
 
 
 def compresses(config: TopicConfig) -> bool:
-    """Whether the topic's batches are compressed by the service."""
+    """Return whether the service compresses the topic's batches."""
     return stored_codec(config, Codec.NONE) is not Codec.NONE
 
 
 def _batch_bytes_max(config: TopicConfig, codec: Codec) -> int:
-    """How large batches may be before compression, which makes what is random a little larger."""
+    """Return how large batches may be before compression, which makes random bytes a little larger."""
     bytes_max = min(config.max_message_bytes, config.segment_bytes)
     return bytes_max if codec is Codec.NONE else bytes_max - bytes_max // 64 - _COMPRESSION_OVERHEAD_BYTES

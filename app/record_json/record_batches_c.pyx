@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Records of a JSON body, written as a record section while they are read: no object is made of any of them.
+"""Records of a JSON body, written as a record section while they are read. No object is made for a record.
 
 It takes plain records only: keys and values that are text or null, headers, a time in milliseconds, the partition of the
 request. For a body that is broken, unusual or too large it returns ``None``, and ``translate`` judges it.
@@ -20,11 +20,11 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 cdef enum:
     VARINT_BYTES_MAX = 5
     VARLONG_BYTES_MAX = 10
-    # Each number of a record beside its key, value and headers: the length, the attributes, two deltas, three counts.
+    # The numbers of a record, beside its key, value and headers: the length, the attributes, two deltas, three counts.
     FRAME_BYTES_MAX = VARINT_BYTES_MAX + 1 + 2 * VARLONG_BYTES_MAX + 3 * VARINT_BYTES_MAX
-    # Of a time or a partition; a number of more is none of ours.
+    # Of a time or a partition. A longer number is invalid.
     DIGITS_MAX = 18
-    # Shorter bodies are done before another thread has the lock.
+    # Shorter bodies are read before another thread has the lock.
     HELD_BYTES_MAX = 16 * 1024
 
 cdef enum Field:
@@ -41,14 +41,14 @@ cdef enum Field:
 
 
 cdef struct Buffer:
-    # Bytes that grow.
+    # Bytes that grow at the end.
     uint8_t* data
     Py_ssize_t size
     Py_ssize_t capacity
 
 
 cdef bint make_room(Buffer* buffer, Py_ssize_t more) noexcept nogil:
-    """Whether there is room for so many bytes now."""
+    """Make room for ``more`` bytes. Return false if there is no memory for them."""
     cdef Py_ssize_t capacity
     cdef void* data
     if more <= buffer.capacity - buffer.size:
@@ -91,12 +91,12 @@ cdef inline void put_number(Buffer* buffer, int64_t number) noexcept nogil:
 cdef struct Body:
     const uint8_t* at
     const uint8_t* end
-    # Whether no line break may stand inside of a record.
+    # Each record ends with its line, so no line break may stand inside of it.
     bint is_lines
 
 
 cdef struct Text:
-    # What stands between two quotes, and how many bytes of UTF-8 it means; a null means -1.
+    # The bytes between two quotes, and the size of their UTF-8 without escapes; -1 for a null.
     const uint8_t* data
     Py_ssize_t written_size
     Py_ssize_t size
@@ -112,7 +112,7 @@ cdef inline void skip_space(Body* body) noexcept nogil:
 
 
 cdef inline bint take(Body* body, uint8_t byte) noexcept nogil:
-    """Go past this byte and the space before it, if it is next."""
+    """Go past this byte and the space before it. Return whether it is next."""
     skip_space(body)
     if body.at < body.end and body.at[0] == byte:
         body.at += 1
@@ -128,7 +128,7 @@ cdef inline bint take_null(Body* body) noexcept nogil:
 
 
 cdef bint take_number(Body* body, int64_t* number) noexcept nogil:
-    """An integer of at least -1, written in digits alone; what follows must be looked at."""
+    """Read an integer of at least -1, written in digits alone. The caller must check the byte behind it."""
     cdef int digits = 0
     cdef int64_t found = 0
     cdef bint is_negative = body.at < body.end and body.at[0] == c"-"
@@ -153,7 +153,7 @@ cdef inline int hex_digit(uint8_t byte) noexcept nogil:
 
 
 cdef inline int code_unit(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    """The number of ``\\uXXXX``, whose backslash is at ``at``, or -1."""
+    """Return the number of ``\\uXXXX``, whose backslash is at ``at``, or -1."""
     cdef int number = 0
     cdef int digit, place
     if end - at < 6 or at[0] != c"\\" or at[1] != c"u":
@@ -167,7 +167,7 @@ cdef inline int code_unit(const uint8_t* at, const uint8_t* end) noexcept nogil:
 
 
 cdef inline int put_utf8(uint8_t* target, int point) noexcept nogil:
-    """Write a code point in as many bytes as is returned."""
+    """Write a code point. Return how many bytes it takes."""
     if point < 0x80:
         target[0] = <uint8_t>point
         return 1
@@ -188,13 +188,13 @@ cdef inline int put_utf8(uint8_t* target, int point) noexcept nogil:
 
 
 cdef int take_escape(const uint8_t** at, const uint8_t* end, uint8_t* target) noexcept nogil:
-    """Go past one escape and write what it means, up to four bytes and no more than it has; 0 for none."""
+    """Go past one escape. Write its UTF-8, which is no longer than the escape. Return the size, 1 to 4, or 0 if broken."""
     cdef int point = code_unit(at[0], end)
     cdef int second
     if point >= 0:
         at[0] += 6
         if 0xD800 <= point < 0xE000:
-            # Two of them are one code point; one alone is none.
+            # Two surrogates are one code point. A single surrogate is none.
             second = code_unit(at[0], end)
             if point >= 0xDC00 or not 0xDC00 <= second < 0xE000:
                 return 0
@@ -223,7 +223,7 @@ cdef int take_escape(const uint8_t** at, const uint8_t* end, uint8_t* target) no
 
 
 cdef bint is_utf8(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    """Whether these bytes are UTF-8 as Unicode has it: shortest forms alone, no surrogates, nothing above U+10FFFF."""
+    """Return whether these bytes are UTF-8 as Unicode defines it: shortest forms, no surrogates, nothing above U+10FFFF."""
     cdef uint64_t eight
     cdef uint8_t first, least, most
     cdef int more, place
@@ -264,7 +264,7 @@ cdef bint is_utf8(const uint8_t* at, const uint8_t* end) noexcept nogil:
 
 
 cdef bint measure_escaped(Body* body, const uint8_t* start, Text* text) noexcept nogil:
-    """``take_text`` of one with escapes."""
+    """Go past a text with escapes, as ``take_text``."""
     cdef const uint8_t* at = start
     cdef uint8_t character[4]
     cdef uint8_t bits = 0
@@ -316,7 +316,7 @@ cdef bint take_text(Body* body, Text* text) noexcept nogil:
 
 
 cdef inline bint take_content(Body* body, Text* text) noexcept nogil:
-    """A text or null, and the space before it."""
+    """Go past a text or null, and the space before it."""
     skip_space(body)
     if take_text(body, text):
         return True
@@ -325,7 +325,7 @@ cdef inline bint take_content(Body* body, Text* text) noexcept nogil:
 
 
 cdef bint put_content(Buffer* buffer, Text* text) noexcept nogil:
-    """The length of a text and what it means; there is room for all that is written of it."""
+    """Write the length of a text, and the text without escapes. The caller has made room for both."""
     cdef const uint8_t* at = text.data
     cdef const uint8_t* end = text.data + text.written_size
     cdef uint8_t* target
@@ -333,7 +333,7 @@ cdef bint put_content(Buffer* buffer, Text* text) noexcept nogil:
     put_number(buffer, text.size)
     target = buffer.data + buffer.size
     if text.size == text.written_size:
-        if text.size:  # nothing may have no address
+        if text.size:  # an empty text may have no address
             memcpy(target, at, text.size)
         buffer.size += text.size
         return True
@@ -382,7 +382,7 @@ cdef int take_field(Body* body, int seen, int known) noexcept nogil:
 
 
 cdef bint take_header(Body* body, Buffer* headers) noexcept nogil:
-    """One header, written at the end of ``headers``."""
+    """Read one header, and write it at the end of ``headers``."""
     cdef Text name, value
     cdef int field
     cdef int seen = 0
@@ -405,7 +405,7 @@ cdef bint take_header(Body* body, Buffer* headers) noexcept nogil:
 
 
 cdef bint take_headers(Body* body, Buffer* headers, int64_t* count) noexcept nogil:
-    """A list of headers, and how many there are."""
+    """Read a list of headers, write them at the end of ``headers``, and count them."""
     if not take(body, c"["):
         return False
     if take(body, c"]"):
@@ -421,14 +421,14 @@ cdef bint take_headers(Body* body, Buffer* headers, int64_t* count) noexcept nog
 
 
 cdef struct Request:
-    # What holds for all records: where they go, when they came, and how large a section may be.
+    # Facts of all records: their partition, the time of the request, and the largest size of a section.
     int64_t partition
     int64_t now_ms
     Py_ssize_t bytes_max
 
 
 cdef struct Section:
-    # Where it begins and ends among all records, and what there is to know of those in it.
+    # Its range in the bytes of all records, and facts of the records in it.
     Py_ssize_t start
     Py_ssize_t stop
     int64_t count
@@ -440,9 +440,9 @@ cdef struct Section:
 
 cdef struct Sections:
     Buffer records
-    # Of the record that is read, one after the other.
+    # The headers of the record that is read now.
     Buffer headers
-    # Each a Section; the records that come next go into the last one.
+    # Each a Section. The next records go into the last one.
     Buffer all
 
 
@@ -463,7 +463,7 @@ cdef inline Section* last_section(Sections* sections) noexcept nogil:
 
 
 cdef bint take_optional(Body* body, int64_t* number) noexcept nogil:
-    """A number, or null, which leaves ``number`` as it is."""
+    """Read a number, or a null, which leaves ``number`` as it was."""
     skip_space(body)
     return take_null(body) or take_number(body, number)
 
@@ -476,7 +476,7 @@ cdef struct Record:
 
 
 cdef bint put_record(Section* section, Record* record, Buffer* headers, Buffer* records) noexcept nogil:
-    """One record, written at the end of ``records``."""
+    """Write one record at the end of ``records``."""
     cdef Text* key = &record.key
     cdef Text* value = &record.value
     cdef Py_ssize_t content = key.written_size + value.written_size + headers.size
@@ -504,7 +504,7 @@ cdef bint put_record(Section* section, Record* record, Buffer* headers, Buffer* 
 
 
 cdef bint add_record(Sections* sections, Record* record, Py_ssize_t bytes_max) noexcept nogil:
-    """One record, in the last section or, where it finds no room there, in a new one."""
+    """Write one record to the last section, or to a new one if the last one has no room for it."""
     cdef Section* section = last_section(sections)
     cdef Py_ssize_t before = sections.records.size
     if not put_record(section, record, &sections.headers, &sections.records):
@@ -556,7 +556,7 @@ cdef bint take_record(Body* body, Request* request, Sections* sections) noexcept
 
 
 cdef bint take_list(Body* body, Request* request, Sections* sections) noexcept nogil:
-    """``{"records": [...]}`` and nothing else."""
+    """Read ``{"records": [...]}`` and nothing else."""
     cdef Text name
     if not take(body, c"{"):
         return False
@@ -579,7 +579,7 @@ cdef bint take_list(Body* body, Request* request, Sections* sections) noexcept n
 
 
 cdef bint take_lines(Body* body, Request* request, Sections* sections) noexcept nogil:
-    """A record on each line; blank ones are skipped."""
+    """Read a record from each line. Blank lines are skipped."""
     while True:
         skip_space(body)
         if body.at < body.end and body.at[0] == c"{":
@@ -596,14 +596,14 @@ cdef bint take_lines(Body* body, Request* request, Sections* sections) noexcept 
 
 
 cdef bint take_all(Body* body, Request* request, Sections* sections) noexcept nogil:
-    # More than most sections need: a record has more bytes around its texts in JSON.
+    # More than most sections need: the JSON of a record has more bytes around its texts.
     if not make_room(&sections.records, body.end - body.at + FRAME_BYTES_MAX) or not begin_section(sections):
         return False
     return take_lines(body, request, sections) if body.is_lines else take_list(body, request, sections)
 
 
 cdef class Written:
-    """The bytes of all sections, which are not copied any more."""
+    """The bytes of all sections, which are not copied again."""
 
     cdef Buffer records
 
@@ -619,7 +619,7 @@ cdef list listed(Sections* sections):
     cdef Py_ssize_t at
     cdef void* shrunk
     cdef Written written = Written()
-    # It frees them now; what nobody wrote to is given back.
+    # ``Written`` frees the bytes now. Bytes that were never written to are given back.
     written.records, sections.records.data = sections.records, NULL
     shrunk = PyMem_RawRealloc(written.records.data, max(written.records.size, 1))
     if shrunk != NULL:
@@ -635,7 +635,7 @@ cdef list listed(Sections* sections):
 
 
 def write_sections(data, bint is_lines, int64_t partition, int64_t now_ms, Py_ssize_t bytes_max):
-    """Record sections of at most ``bytes_max`` each, and what there is to know of them; see ``record_batches``."""
+    """Return record sections of at most ``bytes_max`` each, with their facts; see ``record_batches``."""
     cdef Py_buffer bytes_of
     cdef Body body
     cdef Request request

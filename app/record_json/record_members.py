@@ -1,6 +1,7 @@
 """Contents of records that a request has in one of two members: text or JSON in ``value``, bytes in ``value_base64``.
 
-The same goes for keys, and for the names and values of headers. Of a pair one may say something; a null says nothing.
+The same holds for keys, and for the names and values of headers. At most one member of a pair has content. The other is
+absent or null.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from schemas.records import Encoding
 
 
 class PairError(ValueError):
-    """Of two members such as ``value`` and ``value_base64`` both say something, or none is there."""
+    """Both members of a pair such as ``value`` and ``value_base64`` have content, or neither is there."""
 
 
 def contents(columns: dict[str, list[Any]], name: str, encoding: Encoding, count: int) -> list[bytes | None]:
-    """The keys or the values of records, from columns of those members that any of them has.
+    """Return the keys or the values of records, from the columns of the members that are in use.
 
     Raises:
-        PairError: a record has two, or no value.
+        PairError: a record has two contents, or no value.
     """
     plain, encoded = columns.get(name), columns.get(f"{name}_base64")
     if encoded is None and plain is not None and encoding == "utf8":
         try:
-            # In most requests all are text.
+            # In most requests all contents are text.
             return list(map(str.encode, plain))
         except TypeError:
             pass
@@ -64,10 +65,10 @@ def _content(
 
 
 def header_row(headers: list[Any] | UnsetType) -> Sequence[tuple[str, bytes | None]]:
-    """The headers of a record.
+    """Return the headers of a record.
 
     Raises:
-        PairError: of a name or a value there are two, or none.
+        PairError: a name or a value has two contents, or none.
     """
     if headers is UNSET:
         return ()
@@ -101,14 +102,14 @@ def _json_to_bytes(data: msgspec.Raw) -> bytes | None:
 
 _TO_BYTES: dict[Encoding, Callable[[Any], bytes | None]] = {
     "utf8": str.encode,
-    # It takes no text.
+    # ``value_base64`` has the content. ``value`` may only be null.
     "base64": bytes,
     "json": _json_to_bytes,
 }
 
 
 def pair_faults(records: list[Any], encoding: Encoding, pointer: Callable[[int], str]) -> Iterator[Fault]:
-    """What is wrong with the pairs of these records; ``pointer`` says where in the body each of them is."""
+    """Yield the faults in the pairs of these records. ``pointer`` returns the place of a record in the body."""
     to_bytes = _TO_BYTES[encoding]
     for row, record in enumerate(records):
         at = pointer(row)

@@ -1,7 +1,7 @@
 """Records as they stand in JSON responses.
 
 ``record_texts_c`` writes them in C where it was compiled, otherwise ``record_texts_py`` writes them with msgspec. Both
-write the same bytes, those of ``translate.record_documents``; a test holds them together. ``record_texts_py`` also
+write the same bytes, those of ``translate.record_documents``; a test compares them. ``record_texts_py`` also
 writes the values that are JSON themselves, and documents that are not text yet.
 """
 
@@ -35,12 +35,12 @@ class CompiledTexts(Protocol):
     ) -> tuple[bytes, int, int]:
         """Write one JSON object for each record, with ``between`` each two of them, as many as fit into ``bytes_max``.
 
-        Returns the text, the number of its records, and about how many bytes the next record takes; 0: there is none.
+        Return the text, the number of its records, and about how many bytes the next record takes; 0 if there is none.
         """
 
 
 compiled = cast("CompiledTexts | None", load("app.record_json.record_texts_c"))
-"""The compiled module, or ``None``; looked up here with every call. Tests set it to ``None``."""
+"""The compiled module, or ``None``. Looked up here with every call. Tests set it to ``None``."""
 
 _NOTHING = BoundedTexts([], 0, 0, 0)
 
@@ -75,7 +75,7 @@ def bounded_texts(
     """Return as many of the first records as ``bytes_max`` bytes of text allow. A record that does not fit is not made.
 
     Raises:
-        TooManyValuesError: with ``encoding=json``, a value that takes too much to be looked at.
+        TooManyValuesError: with ``encoding=json``, a value has too many values to be parsed.
     """
     if not len(columns):
         return _NOTHING

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Records as JSON text, written in C: the same bytes as ``record_texts_py``, its plain twin, makes with msgspec.
 
-Each access to a column goes through ``Strings.take``, which looks at its bounds; each byte of the text goes through ``Text``,
+Each access to a column goes through ``Strings.take``, which checks its bounds. Each byte of the text goes through ``Text``,
 which makes room first. A text has a limit: a record is measured before it is written, and one that does not fit is not written.
 
-Thread: any. Much text is written without the interpreter's lock.
+Thread: any. Long texts are written without the interpreter's lock.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -15,20 +15,20 @@ from libc.string cimport memcpy
 import numpy as np
 
 cdef enum:
-    # A byte of text takes six at most, as \u001f.
+    # A byte of text takes at most six bytes of JSON, as \u001f.
     ESCAPED_BYTES_MAX = 6
     NUMBER_BYTES_MAX = 20
-    # What a member's name has behind it for base64: _base64
+    # The end of a member's name for base64: _base64
     SUFFIX_BYTES = 7
-    # Of a record, beside those of its content and those that are the same for all: the names of its members, with
-    # SUFFIX_BYTES for two of them, its numbers, and nulls or quotes.
+    # The most bytes of a record beside its content and the parts that are equal for all records: the names of its
+    # members, with SUFFIX_BYTES for two of them, its numbers, and nulls or quotes.
     FRAME_BYTES_MAX = 120
-    # Measured: less is written before another thread has the lock.
+    # Measured: shorter texts are written before another thread has the lock.
     HELD_BYTES_MAX = 16 * 1024
 
 cdef Py_ssize_t LONGEST = <Py_ssize_t>(<size_t>-1 >> 1)
 
-# 00, 01, ... 99: a division for two digits.
+# 00, 01, ... 99: one division gives two digits.
 cdef bytes pairs_of_digits = b"".join([b"%02d" % number for number in range(100)])
 cdef const char* PAIRS = PyBytes_AS_STRING(pairs_of_digits)
 cdef const uint8_t* HEX_DIGITS = b"0123456789abcdef"
@@ -36,7 +36,7 @@ cdef const uint8_t* BASE64_DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 
 
 cdef class Text:
-    """A text that grows."""
+    """A text that grows at its end."""
 
     cdef uint8_t* data
     cdef Py_ssize_t size
@@ -85,14 +85,14 @@ cdef class Text:
         return 0
 
     cdef int put_string(self, const uint8_t* data, Py_ssize_t size, bint is_plain) except -1 nogil:
-        """A string of JSON, of UTF-8; ``is_plain`` when nothing of it needs to be escaped."""
+        """Write a string of JSON, of UTF-8. ``is_plain``: no byte of it needs an escape."""
         cdef Py_ssize_t place
         self.make_room((size if is_plain else ESCAPED_BYTES_MAX * size) + 2)
         self.put_quote()
         if not is_plain:
             for place in range(size):
                 self.put_escaped(data[place])
-        elif size:  # nothing may have no address
+        elif size:  # an empty string may have no address
             memcpy(self.data + self.size, data, size)
             self.size += size
         self.put_quote()
@@ -167,7 +167,7 @@ cdef struct Content:
 
 
 cdef class Strings:
-    """A column of byte strings."""
+    """A column of byte strings that is read."""
 
     cdef const uint8_t[::1] data
     cdef const int64_t[::1] offsets
@@ -200,7 +200,7 @@ cdef class Strings:
 
 
 cdef inline void look(Content* content, bint* is_ascii, bint* is_plain) noexcept nogil:
-    # Without a way out before its end, so that the compiler looks at many bytes at once.
+    # The loop has no early exit, so that the compiler can vectorise it.
     cdef uint8_t high = 0
     cdef uint8_t special = 0
     cdef uint8_t byte
@@ -214,7 +214,7 @@ cdef inline void look(Content* content, bint* is_ascii, bint* is_plain) noexcept
 
 
 cdef bint is_text(Content* content) noexcept nogil:
-    """Whether it is UTF-8, as strictly as Python is."""
+    """Return whether it is UTF-8, as strictly as Python checks it."""
     cdef Py_ssize_t at = 0
     cdef int more
     cdef uint8_t byte, least, most
@@ -254,7 +254,7 @@ cdef enum Shape:
     NULL_SHAPE
     # A null in the member for base64.
     BASE64_NULL
-    # Text without, and with, anything to be escaped.
+    # Text without, and with, a character that needs an escape.
     PLAIN
     ESCAPED
     BASE64
@@ -273,7 +273,7 @@ cdef Shape shape_of(Content* content, bint as_base64) noexcept nogil:
 
 
 cdef Py_ssize_t content_bytes(Content* content, bint as_base64) noexcept nogil:
-    """How long the text of ``put_member`` is, without the name and what stands around that."""
+    """Return the length of the text of ``put_member``, without the name and the punctuation around it."""
     cdef Py_ssize_t place, size
     cdef uint8_t byte
     cdef Shape shape = shape_of(content, as_base64)
@@ -297,7 +297,7 @@ cdef Py_ssize_t content_bytes(Content* content, bint as_base64) noexcept nogil:
 cdef inline int put_member(
     Text text, const char* name, Py_ssize_t name_bytes, Content* content, bint as_base64
 ) except -1 nogil:
-    """A content behind ``name``, which ends with a colon and is the one for base64 if ``as_base64``."""
+    """Write a content behind ``name``, which ends with a colon and has the suffix for base64 if ``as_base64``."""
     cdef Shape shape = shape_of(content, as_base64)
     text.put(name, name_bytes)
     if shape == PLAIN or shape == ESCAPED:
@@ -305,21 +305,21 @@ cdef inline int put_member(
     if shape != BASE64:
         return text.put(b"null", 4)
     if not as_base64:
-        # Over the quote and the colon.
+        # Overwrite the quote and the colon.
         text.size -= 2
         text.put(b'_base64":', 2 + SUFFIX_BYTES)
     return text.put_base64(content.data, content.size)
 
 
 cdef inline int put_value(Text text, Content* content, bint as_base64) except -1 nogil:
-    """A value of a record or a header, which its name stands before."""
+    """Write the value of a record or a header behind its name."""
     if as_base64:
         return put_member(text, b',"value_base64":', 16, content, True)
     return put_member(text, b',"value":', 9, content, False)
 
 
 cdef struct Words:
-    # What stands around the fields of a record, beside their own.
+    # The text between the fields of a record, beside the names of their own.
     const char* between
     Py_ssize_t between_bytes
     const char* after_time
@@ -335,7 +335,7 @@ cdef class Rows:
     cdef const int64_t[::1] offsets, timestamps, counts
     cdef Strings keys, values, names, header_values
     cdef bint has_headers
-    # Before the headers of the record that is next.
+    # The index of the first header of the next record.
     cdef Py_ssize_t first
 
     def __cinit__(self, columns):
@@ -352,7 +352,7 @@ cdef class Rows:
                 raise ValueError("columns of different lengths")
 
     cdef Py_ssize_t least(self, Py_ssize_t place, Words* words, Py_ssize_t* most) except -1 nogil:
-        """How long a record's text is at the least and at the most, told by lengths alone."""
+        """Return the least length of a record's text, and set ``most`` to the greatest, from lengths alone."""
         cdef Content key, value
         cdef Py_ssize_t size = words.after_time_bytes + words.end_bytes
         cdef Py_ssize_t content
@@ -361,14 +361,14 @@ cdef class Rows:
         content = (key.size if key.size > 0 else 0) + (value.size if value.size > 0 else 0)
         most[0] = size + FRAME_BYTES_MAX + ESCAPED_BYTES_MAX * content
         if self.has_headers and self.counts[place]:
-            # What they hold is not looked at: they are measured.
+            # The contents of headers are not read here: ``measure`` reads them.
             most[0] = LONGEST
             # {"name":"","value":""}, with a comma
             return size + content + 22 * self.counts[place]
         return content
 
     cdef Py_ssize_t measure(self, Py_ssize_t place, Words* words) except -1 nogil:
-        """How long a record's text is, up to the digits of its numbers."""
+        """Return how long a record's text is, up to the digits of its numbers."""
         cdef Content content
         cdef Py_ssize_t size = words.after_time_bytes + words.end_bytes + 100
         cdef Py_ssize_t header
@@ -391,7 +391,7 @@ cdef class Rows:
         text.put(b',"timestamp":', 13)
         text.put_number(self.timestamps[place])
         self.keys.take(place, &content)
-        # It ends with the name of the key.
+        # ``after_time`` ends with the name of the key.
         put_member(text, words.after_time, words.after_time_bytes, &content, words.as_base64)
         self.values.take(place, &content)
         put_value(text, &content, words.as_base64)
@@ -419,7 +419,7 @@ cdef class Rows:
     cdef Py_ssize_t write(
         self, Text text, Words* words, Py_ssize_t bytes_max, Py_ssize_t* missing_bytes
     ) except -1 nogil:
-        """Write the records that fit, and return how many; ``missing_bytes`` becomes what the next one takes, or 0."""
+        """Write the records that fit. Return how many; set ``missing_bytes`` to the size of the next record, or to 0."""
         cdef Py_ssize_t place, most, size
         missing_bytes[0] = 0
         for place in range(self.offsets.shape[0]):
@@ -445,10 +445,10 @@ def write_texts(
     bint as_base64,
     Py_ssize_t bytes_max,
 ):
-    """One JSON object for each record, with ``between`` each two; keys and values, those of headers too, as base64 on demand.
+    """Write one JSON object for each record, with ``between`` each two. ``as_base64`` is for keys, values and header values.
 
-    ``timestamp_type`` is the name without quotes. Returns the text of as many records as ``bytes_max`` allows, how many they
-    are, and how many bytes the next one takes, about and at least those of its content; 0 when there is none.
+    ``timestamp_type`` is the name without quotes. Return the text of as many records as ``bytes_max`` allows, how many they
+    are, and about how many bytes the next one takes, at least those of its content; 0 if there is none.
     """
     cdef Text text = Text()
     cdef Rows rows = Rows(columns)

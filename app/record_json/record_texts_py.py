@@ -20,22 +20,22 @@ from app.record_json.translate import (
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
 
 IN_LIST = b","
-"""Between two records of a JSON array."""
+"""The separator of two records of a JSON array."""
 
 IN_LINES = b"\n"
-"""Between two records of NDJSON."""
+"""The separator of two records of NDJSON."""
 
 RecordText = RecordDocument | msgspec.Raw
-"""A record to encode, or the text of one or more."""
+"""A record to encode, or the text of one or more records."""
 
 _HEADERS_AT_A_TIME = 16 * 1024
 _FRAME_BYTES = 200
-"""What stands around a record's key, value and headers, at the most."""
+"""The most bytes around a record's key, value and headers."""
 _HEADER_FRAME_BYTES = 45
 _HEADER_FRAME_BYTES_MIN = 22
 _ESCAPED_BYTES_MAX = 6
 _WRITTEN_BYTES_MAX = 4096
-# Quotes, and what base64 adds to a member's name.
+# Two quotes, and the suffix of the member's name.
 _BASE64_FRAME_BYTES = 9
 
 
@@ -117,7 +117,10 @@ def _one_by_one(
 
 
 def _shown_bytes(one: RecordColumns, encoding: Encoding, bytes_max: int) -> int:
-    """How long a record's text is, about; when it is more than ``bytes_max`` perhaps only that it is."""
+    """Return about how long a record's text is.
+
+    Above ``bytes_max`` the number may be too low, but not below the limit.
+    """
     least = one.keys.size_bytes + one.values.size_bytes
     headers = one.headers
     if headers is not None:
@@ -132,7 +135,7 @@ def _shown_bytes(one: RecordColumns, encoding: Encoding, bytes_max: int) -> int:
 
 
 def _all_shown_bytes(column: BinaryColumn, encoding: Encoding) -> int:
-    """``shown_bytes`` of each element: one that is no text makes none of the others base64."""
+    """Return the sum of ``shown_bytes`` of each element. An element that is no text makes no other one base64."""
     if encoding == "base64":
         return int(((np.diff(column.offsets) + 2) // 3 * 4 + _BASE64_FRAME_BYTES).sum())
     size = 0
@@ -143,7 +146,7 @@ def _all_shown_bytes(column: BinaryColumn, encoding: Encoding) -> int:
 
 
 def _small_shown_bytes(data: bytes | None) -> int:
-    """As ``shown_bytes`` with ``utf8``; what is small is quicker written than looked at."""
+    """Return ``shown_bytes`` with ``utf8``. Small data are encoded, which is quicker than measuring them."""
     if data is None or len(data) > _WRITTEN_BYTES_MAX:
         return shown_bytes(data, "utf8")
     try:
@@ -153,7 +156,7 @@ def _small_shown_bytes(data: bytes | None) -> int:
 
 
 def _record_text(one: RecordColumns, encoding: Encoding, timestamp_type: str, partition: int) -> bytes:
-    """A record's text. Of very many headers not all are objects at the same time."""
+    """Return a record's text. With very many headers, only some of them are objects at the same time."""
     headers = one.headers
     if headers is None or len(headers.names) <= _HEADERS_AT_A_TIME:
         (document,) = record_documents(one, encoding=encoding, timestamp_type=timestamp_type, partition=partition)

@@ -1,7 +1,7 @@
 """Strict JSON: UTF-8 only, no NaN, no number too large for a float, no lone surrogates, no name twice in one object.
 
-The coders of the hot path refuse all of that themselves except names that occur twice; ``refuse_duplicates`` is for
-those, and ``check`` for documents whose inside no coder looks at.
+The coders of the hot path refuse all of that themselves, except names that occur twice. ``refuse_duplicates`` finds
+those names. ``check`` is for documents that no coder reads to the end of each value.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 # Measured: smaller bodies are read quicker without numpy.
 _ARRAYS_MIN = 4096
-# As many take some 20 ms.
+# This many bytes take some 20 ms.
 _REWRITTEN_BYTES_MAX = 128 * 1024
 _FRACTION = re.compile(rb"[0-9](?:\.0|[eE])")
 _EXACT_MAX = 2**53
-# What is wrong with a longer document is said in general: looking for the place holds the interpreter for too long.
+# A longer document gets a general error: a search for the place of the fault holds the interpreter for too long.
 _SEARCHED_BYTES_MAX = 8 * 1024 * 1024
 _NAME_SHOWN_MAX = 100
 
 
 def malformed(detail: str, pointer: str = "") -> Problem:
-    """The 400 for a body that is no JSON at all, or has no JSON at ``pointer``: in a line of NDJSON."""
+    """Return the 400 for a body that is no JSON, or whose line of NDJSON at ``pointer`` is no JSON."""
     errors = [Fault(pointer, "malformed_body", detail)] if pointer else []
     return Problem(kinds.MALFORMED_BODY, f"{pointer}: {detail}" if pointer else detail, errors=errors)
 
 
 def decode(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray, *, takes_whole_floats: bool = False) -> Any:
-    """``body`` as ``decoder`` reads it; with ``takes_whole_floats`` 3.0 is a whole number.
+    """Return ``body`` as ``decoder`` reads it. With ``takes_whole_floats`` 3.0 is a whole number.
 
     Raises:
         Problem: 400 when it is no JSON, 422 with a pointer when it is JSON of another shape.
@@ -62,21 +62,21 @@ def decode(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray, *, takes
 
 
 def refuse_duplicates_first(body: bytes | bytearray, prefix: str = "") -> None:
-    """As ``refuse_duplicates``, for a ``body`` that has another fault: that is perhaps in the member to be taken out.
+    """Refuse a name that occurs twice in a ``body`` that has another fault: the fault may be in the extra member.
 
-    Longer bodies than ``_LOOKED_THROUGH_BYTES_MAX`` are not looked through for it.
+    Bodies longer than ``_LOOKED_THROUGH_BYTES_MAX`` are not searched.
     """
     if len(body) <= _LOOKED_THROUGH_BYTES_MAX:
         try:
             refuse_duplicates(body, prefix)
         except Problem as error:
-            # What cannot be looked through keeps the fault that it has.
+            # A body that cannot be searched keeps its first fault.
             if error.code != "malformed_body":
                 raise
 
 
 def check(body: bytes | bytearray) -> None:
-    """Refuse whatever is not strict JSON, everywhere in ``body``.
+    """Refuse anything that is not strict JSON, everywhere in ``body``.
 
     Raises:
         Problem: 400 when it is no JSON, 422 for a name that occurs twice or a number out of range.
@@ -93,7 +93,7 @@ def refuse_duplicates(body: bytes | bytearray, prefix: str = "") -> None:
     """
     try:
         if quote_count(_ENCODER.encode(_ANYTHING.decode(body))) == quote_count(body):
-            # The coder keeps the last of two members with one name: none was dropped.
+            # The coder keeps only the last of two members with one name. It has dropped none here.
             return
         if len(body) > _SEARCHED_BYTES_MAX:
             raise invalid([Fault(prefix, "duplicate_field", "a field occurs twice in one object")])
@@ -109,7 +109,7 @@ def refuse_duplicates(body: bytes | bytearray, prefix: str = "") -> None:
 
 
 def quote_count(body: bytes | bytearray) -> int:
-    """The quotes at which a text of ``body``, which is JSON, begins or ends: two for each text and name."""
+    """Return how many quotes of ``body``, which is JSON, begin or end a text: two for each text and name."""
     if b"\\" in body:
         unescaped = body.replace(b"\\\\", b"")
         return unescaped.count(b'"') - unescaped.count(b'\\"')
@@ -119,7 +119,7 @@ def quote_count(body: bytes | bytearray) -> int:
 
 
 def read_model(model: type[Model], body: bytes | bytearray) -> Model:
-    """``body`` as an instance of a pydantic model: the way of the control plane.
+    """Return ``body`` as an instance of a pydantic model, as the control plane reads bodies.
 
     Raises:
         Problem: 400 or 422, all faults listed.
@@ -138,9 +138,9 @@ def read_model(model: type[Model], body: bytes | bytearray) -> Model:
 
 
 def _with_whole_numbers(body: bytes | bytearray) -> bytes | None:
-    """``body``, which is JSON, with whole numbers such as 3.0 written as 3; ``None`` when it has none.
+    """Return ``body``, which is JSON, with whole numbers such as 3.0 written as 3; ``None`` when it has none.
 
-    To JSON Schema they are the same number, and clients that keep all numbers as floats write the first. Bodies longer
+    To JSON Schema both are the same number, and clients that keep all numbers as floats write 3.0. Bodies longer
     than ``_REWRITTEN_BYTES_MAX`` and numbers from 2^53 on stay as they are.
     """
     if len(body) > _REWRITTEN_BYTES_MAX or _FRACTION.search(body) is None:
@@ -158,9 +158,9 @@ def _whole_or_float(text: str) -> int | float:
 
 
 def faults_of_model(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
-    """The faults pydantic found in what was to be a ``model``, in our terms: the first of them.
+    """Return the first faults that pydantic found in a document for ``model``, in our terms.
 
-    All are made to have the first, so that of very many none is shown.
+    To return the first, pydantic makes all of them. So of more than ``_FAULTS_READ_MAX`` none is listed.
     """
     if (count := error.error_count()) > _FAULTS_READ_MAX:
         return [Fault("", "invalid_value", f"{count} faults are too many to list; send fewer entries at a time")]
@@ -171,7 +171,7 @@ def faults_of_model(error: ValidationError, model: type[BaseModel]) -> list[Faul
         )
         steps = found["loc"]
         if steps[-1:] == ("[key]",):
-            # A name that is wrong is at the place of its value.
+            # pydantic places the fault of a name below its value.
             steps = steps[:-1]
         is_unknown = code == "unknown_field"
         detail = unknown_field(str(steps[-1]), model, steps[:-1]) if is_unknown else model_words(found)
@@ -180,7 +180,7 @@ def faults_of_model(error: ValidationError, model: type[BaseModel]) -> list[Faul
 
 
 def fault_of(error: msgspec.ValidationError, kind: Any = None) -> Fault:
-    """The fault msgspec found in what was to be a ``kind``, in our terms."""
+    """Return the fault that msgspec found in a document for ``kind``, in our terms."""
     message = str(error)
     place = _PLACE.search(message)
     detail = message[: place.start()] if place else message
@@ -196,7 +196,7 @@ def fault_of(error: msgspec.ValidationError, kind: Any = None) -> Fault:
 
 
 def reason_of(error: Exception, body: bytes | bytearray | None = None, what: str = "the body") -> str:
-    """Why ``body``, called ``what``, is no JSON, for people; never a piece of it."""
+    """Return why ``body``, called ``what``, is no JSON, for people. The text has no piece of the body."""
     if body is not None and (foreign := foreign_encoding(body)):
         return f"{what} {foreign}"
     if isinstance(error, UnicodeDecodeError):
@@ -209,7 +209,7 @@ def reason_of(error: Exception, body: bytes | bytearray | None = None, what: str
 
 
 def _reason_of_end(body: bytes | bytearray, what: str) -> str:
-    """What the coder means when it says that its input was truncated."""
+    """Return the meaning of the coder's error that its input was truncated."""
     if len(body) > _SEARCHED_BYTES_MAX:
         return f"{what} is incomplete JSON, or a text has an unpaired surrogate"
     if not body.strip():
@@ -255,13 +255,13 @@ def _find_duplicate(document: Any) -> Fault | None:
 
 
 def _pointer(steps: Iterable[str | int]) -> str:
-    """A JSON pointer (RFC 6901)."""
+    """Return a JSON pointer (RFC 6901)."""
     return "".join("/" + str(step)[:_NAME_SHOWN_MAX].replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 _ENCODER = msgspec.json.Encoder()
 _ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
-# As many take some 100 ms.
+# This many faults take some 100 ms.
 _FAULTS_READ_MAX = 30_000
 _LOOKED_THROUGH_BYTES_MAX = 1024 * 1024
 _DUPLICATE = "this name occurs more than once in one object, and may occur once; leave one of them"

@@ -1,7 +1,7 @@
 """Records between JSON and columns: prebuilt msgspec coders, no pydantic, no model per record kept.
 
-The pydantic models in ``schemas.records`` describe the same documents; a test holds the two to the same answers.
-Everything here is synchronous and stateless: small requests call it on the event loop, large ones in a thread.
+The pydantic models in ``schemas.records`` describe the same documents. A test checks that both give the same results.
+All functions are synchronous and stateless: small requests call them on the event loop, large ones in a thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Data = TypeVar("Data")
 HeaderData = TypeVar("HeaderData")
 
 TIME_ABSENT = -2
-"""As ``now_ms`` of the parsers: marks the records that came without a time. -1 is the time of one that has none."""
+"""A ``now_ms`` for the parsers that marks the records without a time. -1 is a time: that of a record that has none."""
 
 _Time = Annotated[int, Meta(ge=NO_TIMESTAMP, le=LONG_MAX)]
 _OffsetNumber = Annotated[int, Meta(ge=0, le=LONG_MAX)]
@@ -56,7 +56,7 @@ class _Header(msgspec.Struct, Generic[HeaderData], gc=False, forbid_unknown_fiel
 
 
 class ProducedRecord(msgspec.Struct, Generic[Data, HeaderData], gc=False, forbid_unknown_fields=True):
-    """A record to append; ``offset`` and ``timestamp_type`` are there for records that were fetched, and ignored."""
+    """A record to append. ``offset`` and ``timestamp_type`` are ignored: clients may send fetched records back."""
 
     value: Data | UnsetType = UNSET
     key: Data | UnsetType = UNSET
@@ -94,7 +94,7 @@ _LINE_DECODERS: _Decoders = {
 _IGNORED_FIELDS = ("offset", "timestamp_type")
 _PLAIN_FIRST = ("value", "key", "timestamp", "headers", "partition", "value_base64", "key_base64", *_IGNORED_FIELDS)
 _BYTES_FIRST = ("value_base64", "key_base64", "timestamp", "headers", "partition", "value", "key", *_IGNORED_FIELDS)
-# Most frequent first.
+# The most frequent fields come first.
 _FIELDS: dict[Encoding, dict[str, Callable[[Any], Any]]] = {
     "utf8": {name: attrgetter(name) for name in _PLAIN_FIRST},
     "base64": {name: attrgetter(name) for name in _BYTES_FIRST},
@@ -109,8 +109,8 @@ class ParsedRecords:
     """Records of a request, row by row in columns of Python objects. ``partitions`` is absent when none is named.
 
     ``now_ms`` is the reading of the wall clock that records without a time were given. All times are judged by the same
-    reading: a clock that is set back between two readings would refuse what the first one gave. ``pointer`` says where
-    in the request a row stands.
+    reading: after a clock was set back, a second reading would refuse times of the first. ``pointer`` returns the place
+    of a row in the request.
     """
 
     keys: list[bytes | None]
@@ -126,11 +126,11 @@ class ParsedRecords:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all keys, values and headers, with a character of a header's name for a byte."""
+        """Return the bytes of all keys, values and headers. A character of a header's name counts as a byte."""
         return self.size_of(range(len(self)))
 
     def size_of(self, rows: Sequence[int]) -> int:
-        """As ``size_bytes``, of these rows alone."""
+        """Return the bytes of these rows, as ``size_bytes``."""
         size = 0
         for column in (self.keys, self.values):
             size += sum(len(column[row] or b"") for row in rows)
@@ -139,7 +139,7 @@ class ParsedRecords:
         return size
 
     def check_partition(self, number: int) -> None:
-        """Records that name a partition name this one, which the request is for.
+        """Check that records that name a partition name ``number``, the partition of the request.
 
         Raises:
             Problem: 422 with pointers such as ``/records/3/partition``.
@@ -152,7 +152,7 @@ class ParsedRecords:
             raise invalid(Fault(f"{self.pointer(row)}/partition", "invalid_value", detail) for row in others)
 
     def chosen(self, rows: Sequence[int]) -> ParsedRecords:
-        """These rows; their pointers are those of the first ones."""
+        """Return these rows. Their pointers count from 0, as if they were the first rows of a request."""
         return ParsedRecords(
             [self.keys[row] for row in rows],
             [self.values[row] for row in rows],
@@ -163,7 +163,7 @@ class ParsedRecords:
         )
 
     def columns(self, rows: Sequence[int] | None = None) -> RecordColumns:
-        """All records, or these rows, as columns with offsets 0, 1, 2, ..."""
+        """Return all records, or these rows, as columns with offsets 0, 1, 2, ..."""
         if rows is not None:
             return self.chosen(rows).columns()
         return RecordColumns(
@@ -176,7 +176,7 @@ class ParsedRecords:
 
 
 def parse_record_list(body: bytes | bytearray, encoding: Encoding, *, now_ms: int) -> ParsedRecords:
-    """``{"records": [...]}``; records without a timestamp get ``now_ms``.
+    """Parse ``{"records": [...]}``. Records without a timestamp get ``now_ms``.
 
     Raises:
         Problem: 400 or 422 with pointers such as ``/records/3/value``.
@@ -193,7 +193,7 @@ def parse_record_list(body: bytes | bytearray, encoding: Encoding, *, now_ms: in
 def parse_record_lines(
     block: bytes | bytearray, encoding: Encoding, *, now_ms: int, first_line: int = 0
 ) -> ParsedRecords:
-    """Records, one per line, which a ``\\n`` ends; blank lines are skipped. ``first_line`` of them came before.
+    """Parse records, one per line, which a ``\\n`` ends. Blank lines are skipped. ``first_line`` records came before.
 
     Raises:
         Problem: 400 or 422 with pointers such as ``/17/value``, where 17 is the line.
@@ -228,11 +228,11 @@ _Columns = dict[str, list[Any]]
 
 
 def _columns_of(body: bytes | bytearray, records: list[Any], encoding: Encoding, outside: int) -> tuple[_Columns, bool]:
-    """The fields that records have, each as a column, and whether a name occurs twice in one object.
+    """Return the fields that records have, each as a column, and whether a name occurs twice in one object.
 
-    The coder would keep the last of two and tell nobody. But every text stands between two quotes, and quotes inside
-    of texts are escaped: what was dropped is missing when the texts are counted. ``outside`` are those around the
-    records. Once all texts are found, no record has any more fields.
+    The coder keeps the last of two members, without an error. But each text stands between two quotes, and quotes
+    inside of texts are escaped. So a dropped member shows in the count of texts. ``outside`` is the number of texts
+    around the records. Once all texts are found, no record has any more fields.
     """
     wanted = quote_count(body)
     columns: _Columns = {}
@@ -255,20 +255,20 @@ def _header_text_count(column: list[Any]) -> int:
         present_count, text_count = _counts(list(map(plain, headers)))
         texts += present_count + text_count
         if present_count < len(headers):
-            # Two of a pair, one of them null, are rare: they are looked for as if a name occurred twice.
+            # Pairs with a null in one member are rare: the search for duplicates judges them.
             texts += sum(_counts(list(map(encoded, headers))))
     return texts
 
 
 def _counts(items: list[Any]) -> tuple[int, int]:
-    """How many are there, and how many of them are texts."""
+    """Return how many of the items are set, and how many of those are texts."""
     if items and items[0] is UNSET and items.count(UNSET) == len(items):
         return 0, 0
     kinds = list(map(type, items))
     texts = kinds.count(str)
     if texts == len(items):
         return texts, texts
-    # Bytes are those of base64 text.
+    # Bytes were decoded from base64 text.
     return len(items) - kinds.count(UnsetType), texts + kinds.count(bytes)
 
 
@@ -279,13 +279,13 @@ def parsed_records(
     pointer: Callable[[int], str],
     columns: _Columns | None = None,
 ) -> ParsedRecords:
-    """Records of a body that was read, in columns; ``pointer`` says where in the body each of them is.
+    """Return the records of a body that was read, in columns. ``pointer`` returns the place of a record in the body.
 
-    ``columns`` has the fields that any of them has, when that is known.
+    ``columns`` has the fields that any of them has, if they are known.
 
     Raises:
         Problem: 422 for a record with both of a pair such as ``value`` and ``value_base64``, or without a value, and
-            for what is no time.
+            for a timestamp that is no time.
     """
     if columns is None:
         columns = {name: list(map(field, records)) for name, field in _FIELDS[encoding].items()}
@@ -322,11 +322,11 @@ def _timestamps(timestamps: list[Any], now_ms: int, pointer: Callable[[int], str
     return timestamps
 
 
-# The way out
+# From columns to JSON
 
 
 class RecordDocument(msgspec.Struct, gc=False):
-    """One record of an answer; see ``schemas.records.FetchedRecord``."""
+    """One record of a response; see ``schemas.records.FetchedRecord``."""
 
     offset: int
     timestamp: int
@@ -352,7 +352,7 @@ class _TextHeaderDocument(msgspec.Struct, gc=False):
 
 
 class FetchDocument(msgspec.Struct, gc=False):
-    """The answer to a fetch in JSON; see ``schemas.records.FetchResult``."""
+    """The response to a fetch in JSON; see ``schemas.records.FetchResult``."""
 
     records: list[RecordDocument | msgspec.Raw]
     next_offset: int
@@ -366,21 +366,21 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def encode_document(document: object) -> bytes:
-    """JSON text of structs, dicts, lists and plain values; bytes become base64 text."""
+    """Return structs, dicts, lists and plain values as JSON text. Bytes become base64 text."""
     return _ENCODER.encode(document)
 
 
 def encode_lines(documents: Iterable[object]) -> bytes:
-    """One JSON text per line."""
+    """Return one JSON text per line."""
     return _ENCODER.encode_lines(list(documents))
 
 
 def record_documents(
     columns: RecordColumns, *, encoding: Encoding, timestamp_type: str, partition: int
 ) -> list[RecordDocument]:
-    """What JSON shows of these records. What is not text (or not JSON, with ``encoding=json``) becomes base64.
+    """Return these records as JSON shows them. Bytes that are no text (no JSON, with ``encoding=json``) become base64.
 
-    One member of each pair is there, ``key`` or ``key_base64``, say; the other one is unset.
+    One member of each pair is set, such as ``key`` or ``key_base64``. The other one is unset.
     """
     return list(
         map(
@@ -397,7 +397,7 @@ def record_documents(
 
 
 def header_documents(headers: HeaderColumns, encoding: Encoding) -> list[list[Any]]:
-    """What JSON shows of the headers of each record: names and values as text, values as base64 with that encoding."""
+    """Return the headers of each record as JSON shows them: names as text, values as text or as ``encoding`` says."""
     shown = header_encoding(encoding)
     names, encoded_names = _all_from_bytes(headers.names, "utf8")
     values, encoded_values = _all_from_bytes(headers.values, shown)
@@ -412,7 +412,7 @@ def header_documents(headers: HeaderColumns, encoding: Encoding) -> list[list[An
 
 
 def header_encoding(encoding: Encoding) -> Encoding:
-    """How values of headers are shown: they are not JSON."""
+    """Return the encoding of header values for records with ``encoding``: header values are not JSON."""
     return "utf8" if encoding == "json" else encoding
 
 
@@ -420,7 +420,7 @@ _Pair = tuple[Iterable[Any], Iterable[Any]]
 
 
 def _all_from_bytes(column: BinaryColumn, encoding: Encoding) -> _Pair:
-    """Every element as JSON shows it, as itself and as base64: one of both is unset. ASCII is decoded at once."""
+    """Return each element as JSON shows it, as itself and as base64: one of both is unset. ASCII is decoded at once."""
     unset: Iterable[UnsetType] = repeat(UNSET, len(column))
     if encoding == "base64":
         return unset, column.to_list()
@@ -442,7 +442,7 @@ def _all_from_bytes(column: BinaryColumn, encoding: Encoding) -> _Pair:
 
 
 def _text_from_bytes(data: bytes | None) -> str | bytes | None:
-    """The text, or the bytes of what is no text."""
+    """Return the text, or the bytes if they are no text."""
     if data is None:
         return None
     try:
@@ -452,11 +452,11 @@ def _text_from_bytes(data: bytes | None) -> str | bytes | None:
 
 
 class TooManyValuesError(ValueError):
-    """A stored JSON text has more values than are read at once."""
+    """A stored JSON text has more values than the service reads in one go."""
 
 
 def _json_from_bytes(data: bytes | None) -> msgspec.Raw | bytes | None:
-    """The JSON text, or the bytes of what is no JSON; those of ``null``, too, which would be no value."""
+    """Return the JSON text, or the bytes if they are no JSON, or are ``null``, which as JSON would mean no value."""
     if data is None:
         return None
     if len(data) > UNCOUNTED_BYTES and (count := count_values(data)) > VALUES_MAX:
@@ -465,17 +465,17 @@ def _json_from_bytes(data: bytes | None) -> msgspec.Raw | bytes | None:
         msgspec.json.decode(data)
         if data.strip() == b"null":
             return data
-        # A line break may stand between the tokens of a JSON text, but not inside a line of an answer. Writing it
-        # without takes no text that is nested quite as deeply as reading it does.
+        # A line break may stand between the tokens of a JSON text, but not inside a line of a response. The formatter
+        # that removes it accepts a little less nesting than the reader.
         return msgspec.Raw(msgspec.json.format(data, indent=-1) if _LINE_BREAK.search(data) else data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return data
 
 
 def shown_bytes(data: bytes | ByteArray | None, encoding: Encoding) -> int:
-    """How many bytes of JSON text these bytes become, at the most and without much of a margin; nothing is made.
+    """Return how many bytes of JSON text these bytes become, at most and almost exactly. Makes no text.
 
-    Base64 counts with what it adds to a member's name; with ``encoding=json`` bytes that are no JSON count as they are.
+    Base64 includes the suffix of the member's name. With ``encoding=json`` bytes that are no JSON count as they are.
     """
     if data is None:
         return 4

@@ -1,4 +1,4 @@
-"""Memory for decoding and parsing: counted before anything is made, and waited for where there is none."""
+"""Memory for decoding and parsing: it is counted before it is taken, and requests wait if there is not enough."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Result = TypeVar("Result")
 SMALL_BATCH_BYTES = 8 * 1024 * 1024
 SMALL_TEXT_BYTES = 16 * 1024 * 1024
 SMALL_BYTES = 2 * SMALL_BATCH_BYTES + 2 * SMALL_TEXT_BYTES
-"""A small room: a batch while its pieces are joined, and an answer's text while it is put together."""
+"""The size of a small room: a batch while its pieces are joined, and the text of a response while it is built."""
 
 TEXT_BYTES_MIN = 64 * 1024
-"""However many answers are held, this much is always decoded."""
+"""The text that is decoded even if responses hold all their memory."""
 
 WAITING_COUNT_MAX = 256
-"""Requests that wait for a large room; more are refused for the moment."""
+"""The most requests that wait for a large room. Further requests are refused with a later time to retry."""
 
 _RETRY_AFTER_MS = 1_000
 _FEWER = "send fewer records at a time, or a stream of NDJSON without an Idempotency-Key"
 
 
 class _Waiter(NamedTuple):
-    """A request that waits, and who waits for its answer, if that is known."""
+    """A request that waits, and its client, if it is known."""
 
     size_bytes: int
     entered: asyncio.Future[None]
@@ -53,10 +53,12 @@ class _Waiter(NamedTuple):
 
 
 class _Lane:
-    """A part of the memory, first come, first served. One request may always be inside, however much it takes.
+    """A part of the memory, first come, first served.
 
-    Requests whose clients may be gone come last: clients that give up and try again would otherwise have the service
-    work for nobody, and wait the longer for it.
+    One request may always enter, even if it takes more than the limit.
+
+    Requests of clients that may be gone come last. Otherwise clients that give up and retry would have the service work
+    on abandoned requests, and would wait longer for it.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -82,7 +84,11 @@ class _Lane:
             waiter.entered.set_result(None)
 
     def make_place(self, newcomer: Client | None, refusal: Problem) -> bool:
-        """Whether there is a place to wait without those whose clients are gone, or may be, unless this one's is."""
+        """Return whether there is a place to wait, after dropping requests of clients that are gone.
+
+        If there is none, a request of a client that may be gone gives up its place, unless the newcomer's may be gone
+        as well.
+        """
         for queue in (self._waiting, self._last):
             for _ in range(len(queue)):
                 waiter = queue.popleft()
@@ -98,7 +104,7 @@ class _Lane:
         return True
 
     def _next(self) -> deque[_Waiter] | None:
-        """Where the next request waits, as the first."""
+        """Return the queue whose first request is the next to enter; ``None`` if no request waits."""
         for queue in (self._waiting, self._last):
             while queue:
                 waiter = queue[0]
@@ -117,16 +123,16 @@ def _send_away(waiter: _Waiter, error: Exception) -> None:
 
 
 class WorkRooms:
-    """The memory that requests take while stored batches are decoded for them, or their bodies parsed.
+    """The memory for decoding stored batches for requests, and for parsing their bodies.
 
-    Small work and large work have two fifths and three fifths of it, so that neither waits for the other. Work whose
-    size is not known begins in a small room, and begins again in a large one when it turns out to be large.
+    Small work has two fifths of it and large work three fifths, so that neither waits for the other. Work of unknown
+    size begins in a small room, and begins again in a large one if it does not fit.
 
-    Thread: the event loop's.
+    Thread: the event loop.
     """
 
     def __init__(self, limit_bytes: int, answers: ByteBudget) -> None:
-        """``answers``: what decoded answers may take that are on their way."""
+        """Limit the memory to ``limit_bytes``. ``answers`` limits decoded responses that are not sent yet."""
         self.limit_bytes = limit_bytes
         self.peak_bytes = 0
         self.meter = DecodingMeter()
@@ -136,7 +142,7 @@ class WorkRooms:
 
     @property
     def held_bytes(self) -> int:
-        """What is taken now."""
+        """Bytes that are taken now."""
         return self._small.held_bytes + self._large.held_bytes
 
     @property
@@ -146,7 +152,7 @@ class WorkRooms:
 
     @contextlib.asynccontextmanager
     async def room(self, size_bytes: int) -> AsyncIterator[None]:
-        """Room for work of this size, once there is some.
+        """Hold room for work of this size, after waiting for it.
 
         Raises:
             ClientGoneError: the client went away while its request waited.
@@ -166,8 +172,7 @@ class WorkRooms:
 
     @contextlib.asynccontextmanager
     async def request(self, pool: Executor) -> AsyncIterator[RequestWork]:
-        """What one request holds until it is answered: its body, and what parsing makes of it in threads of
-        ``pool``."""
+        """Hold the memory of one request until its response: the body, and the values parsed from it in ``pool``."""
         async with contextlib.AsyncExitStack() as stack:
             yield RequestWork(self, pool, stack)
 
@@ -189,14 +194,14 @@ class WorkRooms:
             raise
 
     async def decode(self, attempt: Callable[[DecodingLimits], Awaitable[Result]]) -> tuple[Result, Hold]:
-        """Decode an answer with ``attempt``, within the limits that it is given, and hold what it may take.
+        """Decode a response with ``attempt``, within the limits that it receives, and hold the memory for it.
 
-        The hold counts what was allowed: ``settle`` it to what the answer takes, and release it when the answer is
-        out, or none is made. ``attempt`` may be called twice: it raises ``NeedsRoomError`` when a small room was too
-        small.
+        The hold counts the limit. The caller must ``settle`` it to the size of the response, and release it once the
+        response is sent or dropped. ``attempt`` may be called twice: it raises ``NeedsRoomError`` if a small room was
+        too small.
 
         Raises:
-            Problem: 503, all answers together hold what they may, or too many wait.
+            Problem: 503, all responses together hold their limit, or too many wait.
         """
         limit_bytes = self._answers.limit_bytes
         text_bytes = min(max(TEXT_BYTES_MIN, self._answers.fair_share()), SMALL_TEXT_BYTES)
@@ -208,7 +213,7 @@ class WorkRooms:
             pass
         text_bytes = max(TEXT_BYTES_MIN, min(self._answers.fair_share(), limit_bytes))
         limits = DecodingLimits(text_bytes, limit_bytes, limit_bytes, DECOMPRESSED_BYTES_MAX, is_large=True)
-        # The batch while its pieces are joined or its records become columns, the text of its record, the answer.
+        # The batch while its pieces are joined or its records become columns, the text of its record, the response.
         return await self._attempt(attempt, limits, 3 * DECOMPRESSED_BYTES_MAX + 3 * limit_bytes, limit_bytes)
 
     async def _attempt(
@@ -247,13 +252,13 @@ class RequestWork:
         self._stack = stack
 
     def hold(self, budget: ByteBudget) -> Hold:
-        """A hold that is released with the request."""
+        """Return a hold that is released with the request."""
         hold = budget.hold()
         self._stack.callback(hold.release)
         return hold
 
     async def parse(self, body: bytes | bytearray, parse: Callable[[], Result]) -> Result:
-        """Parse a JSON ``body``: at once when it is small, or in a thread when there is room for what becomes of it.
+        """Parse a JSON ``body``: at once if it is small, otherwise in a thread, after waiting for room for its values.
 
         Raises:
             Problem: 413, it has too many values, which are counted before they are made; 503, too many wait.
