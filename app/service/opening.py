@@ -1,4 +1,4 @@
-"""The engine of a service before it is there."""
+"""The opening of a service: the steps that make its engine."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Opening(Protocol):
     """The directory of the service's own files: keys, access rules, quotas."""
 
     def progress(self) -> RecoveryProgress | None:
-        """Return how far it is; ``None`` before the work is known."""
+        """Return the progress; ``None`` before the work is known."""
         ...
 
     def open(self) -> FileSystem:
-        """Open all; return the file system of ``own_directory``, which no other service uses from now on.
+        """Open all files. Return the file system of ``own_directory``, which no other service uses from now on.
 
         Raises:
-            StorageError, OSError: why it cannot be opened.
+            StorageError, OSError: the reason why it cannot be opened.
         """
         ...
 
@@ -38,5 +38,5 @@ class Opening(Protocol):
         ...
 
     def close(self) -> None:
-        """Close again what ``open`` has opened, if ``engine`` was not called."""
+        """Close everything that ``open`` has opened, if ``engine`` was not called."""
         ...

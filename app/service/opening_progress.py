@@ -1,4 +1,4 @@
-"""What is said while the logs are opened and recovered: a log line every few seconds, and the members of a 503."""
+"""The progress of opening and recovering the logs: a log line every few seconds, and the members of a 503."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MIB = 1024 * 1024
 
 
 def describe(progress: RecoveryProgress) -> str:
-    """The progress as a phrase: ``12 of 100 partitions are open, 512 of 2,048 MiB are checked, 650 MiB/s, ...``."""
+    """Return it as a phrase: ``12 of 100 partitions are open, 512 of 2,048 MiB are checked, 650 MiB/s, ...``."""
     parts = [f"{progress.partitions_done:,} of {progress.partition_count:,} partitions are open"]
     if progress.byte_count:
         parts.append(f"{progress.scanned_bytes // _MIB:,} of {progress.byte_count // _MIB:,} MiB are checked")
@@ -26,7 +26,7 @@ def describe(progress: RecoveryProgress) -> str:
 
 
 def summarize(progress: RecoveryProgress) -> str:
-    """What opening took, once it is done."""
+    """Return the cost of opening as a phrase, once it is done."""
     text = f"opened {progress.partition_count:,} partitions in {progress.elapsed_ms / 1000:.1f} s"
     if not progress.scanned_bytes:
         return text
@@ -36,7 +36,7 @@ def summarize(progress: RecoveryProgress) -> str:
 async def report(
     progress_of: Callable[[], RecoveryProgress | None], *, interval_seconds: float = LINE_INTERVAL_SECONDS
 ) -> None:
-    """Log the progress every few seconds until cancelled; a start that is quicker than that says nothing."""
+    """Log the progress every few seconds until cancelled. A quicker start logs nothing."""
     while True:
         await asyncio.sleep(interval_seconds)
         progress = progress_of()

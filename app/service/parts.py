@@ -23,17 +23,17 @@ from app.start_positions.registry import PositionLimits, StartPositions
 
 
 class Parts:
-    """Built in the order in which the parts need each other. A route is given the part that it needs, not all of them.
+    """All parts, built in the order of their needs. A route receives the part that it needs, not all of them.
 
     Attributes:
         engine: partitions, topics, producers and transactions.
-        producing: everything that produces.
-        fetching: everything that fetches.
+        producing: the part that all produce requests share.
+        fetching: the part that all fetch requests share.
         fetch_sessions: the partitions that clients asked for before.
         load_jobs, start_positions: state of Spark jobs and of groups of readers.
         quotas, quota_control: the accounts of clients, and changes of their limits.
         is_released: whether the stop has begun.
-        body_budget, answer_budget, rooms: limits on the memory of bodies, of long answers, and of decoding.
+        body_budget, answer_budget, rooms: limits on the memory of bodies, of long responses, and of decoding.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Parts:
         return Scheduler(jobs, self.metrics)
 
     def release(self) -> None:
-        """Answer every fetch that waits, end every stream of records; from now on none waits."""
+        """Answer every fetch that waits, and end every stream of records. From now on no request waits."""
         self.is_released = True
         self.producing.released.set()
         self.engine.release()

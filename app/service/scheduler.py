@@ -1,10 +1,10 @@
-"""Background work: jobs that run again and again.
+"""Background work: jobs that run periodically.
 
-Each job may run at any time and again: it does the work that is due. One run of a job at a time; a run that was
-missed is made up for by the next.
+A job may run at any time, any number of times: each run does the work that is due. At most one run of a job is in
+progress. The next run makes up for a missed one.
 
-Jobs run by the event loop's elapsed time. A step of the wall clock, either way and of any length, neither holds up a
-job nor makes it run more often.
+Jobs run by the event loop's elapsed time. A step of the wall clock, in either direction and of any length, neither
+holds up a job nor makes it run more often.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ class Scheduler:
 
     @property
     def intervals_ms(self) -> Mapping[str, int]:
-        """The jobs, and how often each runs."""
+        """Return the interval of each job."""
         return {name: job.interval_ms for name, job in self._jobs.items()}
 
     def start(self) -> None:
-        """Begin: each job runs for the first time once its interval has passed. Call it on the event loop."""
+        """Start the jobs: each runs for the first time once its interval has passed. Call it on the event loop."""
         loop = asyncio.get_running_loop()
         for name, job in self._jobs.items():
             repeating = loop.create_task(self._repeat(name, job.interval_ms / 1000), name=f"schedule of job {name}")
             self._repeating.append(repeating)
 
     async def _repeat(self, name: str, interval_seconds: float) -> None:
-        """Run a job at each multiple of its interval; a multiple that has passed while the job ran is left out."""
+        """Run a job at each multiple of its interval. A multiple that passes while the job runs is left out."""
         loop = asyncio.get_running_loop()
         due = loop.time() + interval_seconds
         while True:
             await asyncio.sleep(max(0.0, due - loop.time()))
-            # A task of its own: the stop cancels the schedule, and waits for the job.
+            # A task of its own: the stop cancels the schedule, but waits for the job.
             await asyncio.shield(loop.create_task(self.run(name), name=f"job {name}"))
             due += interval_seconds * (1 + math.floor(max(0.0, loop.time() - due) / interval_seconds))
 
     async def run(self, name: str) -> None:
-        """Run a job now, whatever its interval; a failure is logged and counted, and the next run tries again."""
+        """Run a job now, whatever its interval. A failure is logged and counted, and the next run tries again."""
         task = asyncio.current_task()
         if self._closed or task is None:
             return
@@ -65,7 +65,7 @@ class Scheduler:
         try:
             await self._jobs[name].run()
         except (OSError, StorageError) as error:
-            # The disk's trouble and not ours: it may last, and a traceback for every run would hide everything else.
+            # The disk failed, not the code: it may last, and a traceback for every run would hide all other log lines.
             metrics.job_failures.labels(name).inc()
             logger.warning("background job %s failed: %s", name, error)
         except Exception:  # a failed run must not end the schedule
@@ -78,7 +78,7 @@ class Scheduler:
             metrics.job_last_run.labels(name).set_to_current_time()
 
     async def close(self) -> None:
-        """Start nothing more, and wait for what runs."""
+        """Start no more runs, and wait for those in progress."""
         self._closed = True
         for repeating in self._repeating:
             repeating.cancel()

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Service:
-    """Everything behind the application, made before the loop runs; ``open`` and ``close`` run on it.
+    """The state behind the application, made before the loop runs; ``open`` and ``close`` run on it.
 
     ``opening`` brings the engine up; without one it is that of the data directory in the settings.
     ``on_ready`` is called once the logs are open, ``on_failure`` if they cannot be opened.
@@ -98,11 +98,11 @@ class Service:
 
     @property
     def authenticator(self) -> Authenticator:
-        """Who tells where requests come from. Raises as ``access``."""
+        """The authenticator of requests. Raises as ``access``."""
         return self.access.authenticator
 
     def unready(self, *, with_progress: bool = True) -> Problem:
-        """Why the service does not answer now; without its progress for who is not known."""
+        """Return the 503 to answer with. ``with_progress`` is false for callers that are not authenticated."""
         if self._stopping:
             return Problem(kinds.SHUTTING_DOWN, "the service is stopping")
         progress = self._engine_opening.progress() if with_progress else None
@@ -124,7 +124,7 @@ class Service:
         """Return when the logs are open.
 
         Raises:
-            Exception: why they cannot be.
+            Exception: the reason why they cannot be opened.
         """
         assert self._opening is not None
         await asyncio.shield(self._opening)
@@ -136,7 +136,7 @@ class Service:
         reporting = loop.create_task(report(progress_of), name="progress of opening")
         try:
             file_system, registry = await call_in(self.pools.control, self._open_files)
-        except Exception as error:  # noqa: BLE001 - told to whoever started the service
+        except Exception as error:  # noqa: BLE001 - ``opened`` raises it
             self.failure = error
             if self._on_failure is not None:
                 self._on_failure(error)
@@ -169,11 +169,11 @@ class Service:
 
     def _open_files(self) -> tuple[FileSystem, AccessRegistry]:
         own_directory = self._engine_opening.own_directory
-        # Before the logs: whoever has damaged this file need not wait for their recovery.
+        # Before the logs: an operator who has damaged this file need not wait for their recovery.
         self._quota_table = QuotaStore(LocalFileSystem(), own_directory).load()
         file_system = self._engine_opening.open()
         try:
-            # Under the directory's lock.
+            # The directory's lock is held.
             registry = AccessRegistry.open(own_directory, file_system, self._clock.now_ms, self.settings.super_users)
         except BaseException:
             self._engine_opening.close()
@@ -218,7 +218,7 @@ class Service:
             self._parts.release()
 
     async def close(self) -> None:
-        """Finish what was taken, close the logs cleanly, end the threads."""
+        """Finish accepted work, close the logs cleanly, end the threads."""
         self.release()
         if self._opening is not None:
             await asyncio.wait([self._opening])
