@@ -1,12 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Plain batches checked, written and shown to readers in one go, in C.
+"""Plain batches: checked, written and published in one pass, in C.
 
-``validate_batches``, ``PartitionLog.append`` and ``PartitionLog.publish`` in one, for a log with no other copies: the same files,
-the same snapshot. Several batches are one write. Everything that is not as plain as that is left to them, with nothing changed
-but bytes behind the log end, which they write over.
+``validate_batches``, ``PartitionLog.append`` and ``PartitionLog.publish`` in one, for a log with no other copies: the same
+files, the same snapshot. Several batches are one write. For anything that is less plain the module returns ``None``, and the
+caller uses those functions. Only bytes behind the log end may have changed by then, and the next append writes over them.
 
-It has no plain twin: ``PartitionLog.append`` takes every batch that this module leaves, and all without a compiler. The state of
-a log stays in its objects, so calls of both can follow each other. This module reads and changes only their public attributes.
+It has no plain twin: ``PartitionLog.append`` takes every batch that this module leaves, and all without a compiler. The state
+of a log stays in its objects, so calls of both can follow each other. This module reads and changes only their public
+attributes.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -60,7 +61,7 @@ cdef enum:
 
 cdef int64_t NO_TIME = NO_TIMESTAMP
 cdef int64_t FARTHEST_OFFSET = RELATIVE_OFFSET_MAX, FARTHEST_POSITION = POSITION_MAX
-# So that sums of times do not wrap around; what is not below is judged in Python.
+# So that sums of times do not wrap around. Python code judges later times.
 cdef int64_t TIME_MAX = <int64_t>1 << 60
 
 cdef struct Facts:
@@ -78,9 +79,9 @@ capsule = getattr(reader.compiled, "survey_capsule", None)
 if capsule is not None and PyCapsule_IsValid(capsule, SURVEY_NAME):
     survey = <Survey>PyCapsule_GetPointer(capsule, SURVEY_NAME)
 is_usable = survey != NULL
-"""Whether the library's sections are compiled, and have what is needed of them here."""
+"""Whether the library's sections are compiled, and offer ``survey``."""
 
-# As the tuples make themselves, without a function of theirs for each.
+# Tuples as their classes make them, without a call of a Python function for each.
 cdef object new_tuple = tuple.__new__
 cdef object new_snapshot = LogSnapshot.__new__
 
@@ -103,7 +104,7 @@ cdef struct Batch:
 
 
 cdef bint is_plain(Py_buffer* view, limits, int64_t now_ms, Batch* batch) except -1:
-    """Whether the bytes are one sound batch that is not compressed, from a producer without an id."""
+    """Return whether the bytes are one sound batch that is not compressed, from a producer without an id."""
     cdef const uint8_t* data = <const uint8_t*>view.buf
     cdef Py_ssize_t size = view.len
     cdef int64_t base_time, max_time, oldest, newest
@@ -146,7 +147,7 @@ cdef bint is_plain(Py_buffer* view, limits, int64_t now_ms, Batch* batch) except
 
 
 def is_plain_batch(body, config, int64_t now_ms):
-    """Whether ``append`` takes ``body``, as far as the log does not matter."""
+    """Return whether ``append`` takes ``body``, apart from conditions of the log."""
     cdef Py_buffer view
     cdef Batch batch
     PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
@@ -157,7 +158,7 @@ def is_plain_batch(body, config, int64_t now_ms):
 
 
 cdef struct Group:
-    # The plain ones of the bodies, one behind the other, and their bytes.
+    # The plain ones of the bodies in their order, and the sum of their bytes.
     int count
     int64_t size_bytes
     int64_t record_count
@@ -167,13 +168,13 @@ cdef struct Group:
 
 
 def append(log, list bodies, config, int64_t now_ms):
-    """Append the batch that each body is, at most ``GROUP_MAX`` of them, if the log still has this ``config``.
+    """Append the batch of each body, at most ``GROUP_MAX`` of them, if the log still has this ``config``.
 
-    One ``AppendResult`` for each, ``None`` for one that is not plain; or ``None``: all are left as if nobody had asked. They
-    are published, but where ``flush.policy=group`` waits for an fsync first. Thread: the writer. Durable: no.
+    Return one ``AppendResult`` for each, ``None`` for one that is not plain; or ``None`` if no batch was appended. They are
+    published, unless ``flush.policy=group`` waits for an fsync first. Thread: the writer. Durable: no.
 
     Raises:
-        DiskFullError, PartitionFailedError: as ``PartitionLog.append``; none of them is in the log.
+        DiskFullError, PartitionFailedError: as ``PartitionLog.append``; none of the batches is in the log.
     """
     cdef Py_buffer views[GROUP_MAX]
     cdef Group group
@@ -201,7 +202,7 @@ def append(log, list bodies, config, int64_t now_ms):
         if not group.count:
             return None
         if group.size_bytes <= HELD_BYTES_MAX:
-            # The interpreter's lock is held all the way: nobody comes between.
+            # The interpreter's lock is held until the end, so no other thread interferes.
             return None if log.writing.locked() else write(log, config, &group, results, places)
         if not log.writing.acquire(False):
             return None
@@ -215,7 +216,7 @@ def append(log, list bodies, config, int64_t now_ms):
 
 
 cdef void stamp(uint8_t* head, Py_buffer* view, int64_t base_offset, int64_t epoch) noexcept:
-    """The header of a batch, as ``ValidBatch.stamp`` leaves it."""
+    """Write the header of a batch to ``head``, as ``ValidBatch.stamp`` leaves it."""
     memcpy(head, view.buf, HEADER_BYTES)
     put_big_endian_32(head, <uint32_t>(base_offset >> 32))
     put_big_endian_32(head + 4, <uint32_t>(base_offset & 0xFFFFFFFF))
@@ -223,7 +224,7 @@ cdef void stamp(uint8_t* head, Py_buffer* view, int64_t base_offset, int64_t epo
 
 
 cdef bint put_all(Group* group, int descriptor, int64_t position, int64_t base_offset, int64_t epoch) except -1:
-    """Write all batches, stamped, to the file of a descriptor; whether the disk took them."""
+    """Write all batches, stamped, to the file of a descriptor. Return whether the disk took them."""
     cdef uint8_t heads[GROUP_MAX * HEADER_BYTES]
     cdef iovec parts[2 * GROUP_MAX]
     cdef int place
@@ -245,7 +246,7 @@ cdef bint put_all(Group* group, int descriptor, int64_t position, int64_t base_o
 
 
 cdef int put_through(file, Group* group, position, int64_t base_offset, int64_t epoch) except -1:
-    """As ``put_all``, to a file of any kind, such as that of a simulated disk."""
+    """Write as ``put_all``, to a file of any kind, such as that of a simulated disk."""
     cdef uint8_t head[HEADER_BYTES]
     cdef int place
     cdef Py_buffer* view
@@ -261,7 +262,7 @@ cdef int put_through(file, Group* group, position, int64_t base_offset, int64_t 
 
 
 cdef list write(log, config, Group* group, list results, list places):
-    """As ``LogWriter.append``, ``Segment.append`` and ``PartitionLog.publish``, one batch after the other."""
+    """Write all batches as ``LogWriter.append``, ``Segment.append`` and ``PartitionLog.publish``, one after the other."""
     cdef int64_t position, base_offset, end_offset, size
     cdef bint is_empty
     writer = log.writer
@@ -285,7 +286,7 @@ cdef list write(log, config, Group* group, list results, list places):
     room = writer.room
     if room is None or room.segment is not segment or room.config is not config:
         if segment.first_batch_timestamp is None and records.size_bytes:
-            # It is looked up in the log, by who may wait for that.
+            # The timestamp must be read from the log. ``LogWriter`` may wait for that.
             return None
         room = writer.find_room(segment)
         if room is None:
@@ -299,7 +300,7 @@ cdef list write(log, config, Group* group, list results, list places):
         or end_offset > <int64_t>room.end_offset_max
         or group.max_timestamp > <int64_t>room.timestamp_max
         or <int64_t>room.entries_left < group.count
-        # What it has room for is told by its first batch.
+        # The timestamp of its first batch decides how much more it has room for.
         or (is_empty and group.count > 1)
         or end_offset - <int64_t><object>PyTuple_GET_ITEM(writer.durable_end, 0) >= <int64_t>config.flush_messages
     ):
@@ -310,10 +311,10 @@ cdef list write(log, config, Group* group, list results, list places):
         if position >= <int64_t>file.reserve_at:
             file.reserve(position)
         if lseek(file.descriptor, 0, SEEK_END) < position:
-            # Cut by another process, which is told by who may say so.
+            # Another process has cut the file. ``PartitionLog.append`` reports it.
             return None
         if not put_all(group, file.descriptor, position, base_offset, epoch):
-            # Whatever the disk has against it, it says again.
+            # ``PartitionLog.append`` gets the same error from the disk, and reports it.
             return None
     else:
         try:
@@ -338,7 +339,7 @@ cdef list write(log, config, Group* group, list results, list places):
 cdef int note_written(
     log, writer, room, segment, Group* group, int64_t base_offset, int64_t position, list results, list places, start
 ) except -1:
-    """What the indexes are to know, and the answers."""
+    """Note the batches in the indexes, and set their ``results``."""
     cdef int64_t begun_at = position, last, greatest, since, interval
     cdef int place
     builder = segment.indexer
@@ -369,7 +370,7 @@ cdef int note_written(
 
 
 cdef int add_index_entries(segment, int64_t offset, int64_t position, int64_t greatest, max_timestamp) except -1:
-    """As ``Segment.add_index_entries``, which has what is out of the ordinary, and every error."""
+    """Add entries as ``Segment.add_index_entries``, which takes unusual cases and raises every error."""
     cdef uint8_t entry[TIME_ENTRY_BYTES]
     times = segment.time_index.opened
     if (
@@ -396,7 +397,7 @@ cdef int add_index_entries(segment, int64_t offset, int64_t position, int64_t gr
 
 
 cdef bint put_offset_entry(index, int64_t offset, int64_t position) except -1:
-    """As ``OffsetIndex.append``; whether it could."""
+    """Append an entry as ``OffsetIndex.append``, if it is plain and the disk takes it. Return whether that was done."""
     cdef uint8_t entry[OFFSET_ENTRY_BYTES]
     cdef int64_t relative
     if type(index) is not OffsetIndex:
@@ -414,7 +415,7 @@ cdef bint put_offset_entry(index, int64_t offset, int64_t position) except -1:
 
 
 cdef bint put_entry(index, const uint8_t* entry, int size, last_entry) except -1:
-    """As ``IndexFile.append`` and what follows it; whether it could."""
+    """Append an entry as ``IndexFile.append``, if the disk takes it, and note it in ``index``. Return whether that was done."""
     entries = index.file
     cdef int64_t count = entries.entry_count
     file, memory = entries.opened, entries.memory
@@ -425,13 +426,13 @@ cdef bint put_entry(index, const uint8_t* entry, int size, last_entry) except -1
     if count * size >= <int64_t>file.reserve_at or pwrite(file.descriptor, entry, size, count * size) != size:
         return False
     memcpy(PyByteArray_AS_STRING(memory) + count * size, entry, size)
-    # Readers take the count for their leave to look.
+    # Readers may read entries up to the count, so it is set last.
     index.last_entry, entries.entry_count = last_entry, count + 1
     return True
 
 
 cdef object undo(log, writer, error, position, maximum_before):
-    """As ``PartitionLog.append`` where the disk refuses; always raises."""
+    """Undo the append, as ``PartitionLog.append`` after an error of the disk. Always raises."""
     try:
         writer.undo_append(error, position, maximum_before)
     except OSError as failure:
@@ -439,7 +440,7 @@ cdef object undo(log, writer, error, position, maximum_before):
 
 
 cdef int show(log, segments, bases, start, log_end, end) except -1:
-    """As ``LogSnapshot`` makes itself, of numbers that are in order: everything that is written is seen."""
+    """Publish a snapshot as ``LogSnapshot`` makes it, with limits that are known to be in order: readers may see all batches."""
     snapshot = new_snapshot(LogSnapshot)
     snapshot.segments, snapshot.base_offsets, snapshot.log_start_offset = segments, bases, start
     snapshot.last_stable_metadata = snapshot.high_watermark_metadata = snapshot.log_end_metadata = log_end

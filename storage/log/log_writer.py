@@ -33,12 +33,12 @@ from storage.producers.repeated_requests import find_repeated
 __all__ = ["AppendRequest", "AppendResult", "LogParts", "LogWriter", "WrittenState"]
 
 
-# As the tuples make themselves, without a function of theirs for each.
+# Tuples as their classes make them, without a call of a Python function for each.
 _new_tuple = tuple.__new__
 
 
 class _Pending(NamedTuple):
-    """A request whose batches are stamped and wait for the write of their piece of the group."""
+    """A request with stamped batches that waits for the write of its part of the group."""
 
     place: int
     batches: Sequence[ValidBatch]
@@ -62,7 +62,7 @@ class _Waiting:
         self.producers.accept(producers)
 
     def clear(self) -> None:
-        """Nothing waits any more: it is written, and the producers know."""
+        """Drop all requests, after they were written and their producers updated."""
         self.requests = []
         self.size_bytes = self.batch_count = 0
         self.producers = self._producers.draft()
@@ -81,7 +81,7 @@ class LogWriter(WrittenLog):
     # Appending
 
     def append(self, group: Sequence[AppendRequest]) -> list[AppendResult | StorageError]:
-        """Give offsets to the batches of each request and write them; one answer per request, in order."""
+        """Give offsets to the batches of each request and write them. Return one answer per request, in order."""
         if len(group) == 1 and group[0].batch_count == 1 and group[0].expected_offset is None and group[0].batches:
             try:
                 answer = self._append_alone(group[0].batches[0])
@@ -94,9 +94,10 @@ class LogWriter(WrittenLog):
         return answers
 
     def _append_alone(self, batch: ValidBatch) -> AppendResult | None:
-        """Write a batch that comes alone and needs no roll, no producer and no transaction; else change nothing.
+        """Write the batch of a single request that needs no roll, no producer and no transaction.
 
-        For such a batch ``_prepare`` and ``_write`` do the same.
+        For any other batch return ``None``, with nothing changed. ``_prepare`` and ``_write`` write such a batch the
+        same way.
         """
         written, config, header = self.written, self.config, batch.header
         active = written.segments[-1]
@@ -142,11 +143,11 @@ class LogWriter(WrittenLog):
         return _new_tuple(AppendResult, (base_offset, Offset(end_offset - 1), count, log_append_time, start, False))
 
     def appends_without_waiting(self, request: AppendRequest) -> bool:
-        """Whether ``append`` of this request alone would touch nothing but memory and the page cache of open files."""
+        """Return whether ``append`` of this request alone would touch only memory and the page cache of open files."""
         active = self.written.segments[-1]
         if request.transaction_marker is not None or not request.batches or not active.is_ready:
             return False
-        # Telling a repeated request of several batches may read the log, and so may placing an open transaction.
+        # The check whether several batches are repeated may read the log, and so may placing an open transaction.
         if len(request.batches) > 1 and request.batches[0].header.producer_id >= 0:
             return False
         first_open = self.written.unstable.first_open
@@ -162,7 +163,7 @@ class LogWriter(WrittenLog):
                 self._prepare(place, request, waiting, answers)
             except (*NO_ROOM_ERRORS, OSError) as failure:
                 error = self._room_error(failure)
-                # Those that wait for the same write did not reach the disk either.
+                # The other requests of the same write did not reach the disk either.
                 for pending in waiting.requests:
                     answers[pending.place] = error
                 waiting = _Waiting(self.producers)
@@ -176,7 +177,7 @@ class LogWriter(WrittenLog):
                 answers[pending.place] = error
 
     def append_copied(self, batch: ValidBatch, control: ControlRecord | None) -> None:
-        """Write one batch as a leader stored it, at the log end; offsets, epoch and producer are not checked here."""
+        """Write one batch as a leader stored it, at the log end. Offsets, epoch and producer are not checked here."""
         request, waiting = AppendRequest((batch,)), _Waiting(self.producers)
         header = batch.header
         if self._must_roll(request, (batch,), last_offset=Offset(header.last_offset)):
@@ -195,7 +196,7 @@ class LogWriter(WrittenLog):
     def _room_error(
         self, failure: DiskFullError | TooManyOpenFilesError | OSError
     ) -> DiskFullError | TooManyOpenFilesError:
-        """What callers are told when there is no room; any other failure is raised on."""
+        """Return the error for callers when there is no room. Any other failure is raised again."""
         if not isinstance(failure, OSError):
             return failure
         if failure.errno not in NO_ROOM_ERRNOS:
@@ -213,7 +214,7 @@ class LogWriter(WrittenLog):
                 f"{request.size_bytes} bytes do not fit into a segment of {self.config.segment_bytes} bytes"
             )
         if self._may_repeat(request, waiting):
-            # Whether it does is told by what is written, so what waits goes first.
+            # The check needs the waiting requests in the log.
             self._write(waiting, answers)
         duplicate = self._check_producers(request, waiting.producers)
         if duplicate is not None:
@@ -237,7 +238,10 @@ class LogWriter(WrittenLog):
         return waiting.requests[-1].result.end_offset if waiting.requests else self.written.log_end.offset
 
     def _may_repeat(self, request: AppendRequest, waiting: _Waiting) -> bool:
-        """Whether a batch of a producer that waits is not simply its next."""
+        """Return whether the request may repeat one that waits.
+
+        It may if it is of the same producer, and not the next in sequence.
+        """
         for batch in request.batches[:1]:
             entry = waiting.producers.changed.get(batch.header.producer_id)
             if entry is not None:
@@ -245,7 +249,7 @@ class LogWriter(WrittenLog):
         return False
 
     def _check_producers(self, request: AppendRequest, known: ProducerDraft) -> AppendResult | None:
-        """The first answer again if every batch of the request is in the log already (spec E19)."""
+        """Return the first answer again if every batch of the request is in the log already (spec E19)."""
         if request.transaction_marker is not None:
             known.check_marker(request.transaction_marker)
             return None
@@ -267,7 +271,7 @@ class LogWriter(WrittenLog):
         return self._first_answer(request, stored[0], stored[-1])
 
     def find_repeated(self, headers: Sequence[BatchHeader], known: ProducerDraft | None = None) -> ProducerBatch | None:
-        """The request in the log that these batches repeat; see ``repeated_requests.find_repeated``."""
+        """Return the request in the log that these batches repeat; see ``repeated_requests.find_repeated``."""
         entry = (known or self.producers).find(headers[0].producer_id)
         return find_repeated(entry, headers, self._header_at, self.written.base_offsets[0])
 
@@ -283,7 +287,7 @@ class LogWriter(WrittenLog):
         )
 
     def _header_at(self, offset: Offset) -> BatchHeader | None:
-        """The batch that holds ``offset``, as far as the disk tells."""
+        """Return the header of the batch that holds ``offset``; ``None`` if there is none, or damage."""
         segment = self.written.segments[max(0, bisect_right(self.written.base_offsets, offset) - 1)]
         try:
             found = segment.locate(offset, segment.size_bytes)
@@ -297,7 +301,7 @@ class LogWriter(WrittenLog):
         return (marker_batch(request.transaction_marker, self._clock.now_ms()),)
 
     def _stamp(self, place: int, request: AppendRequest, batches: Sequence[ValidBatch], waiting: _Waiting) -> None:
-        """Give the batches their offsets and let them wait; their producers are checked."""
+        """Give the batches their offsets and let them wait. Their producers are checked already."""
         marker, active = request.transaction_marker, self.written.active
         control = None if marker is None else ControlRecord(marker.control_type, marker.coordinator_epoch)
         draft = waiting.producers.draft()
@@ -316,8 +320,10 @@ class LogWriter(WrittenLog):
         waiting.add(_Pending(place, batches, result), draft)
 
     def _stamp_batches(self, batches: Sequence[ValidBatch], base_offset: Offset) -> tuple[Offset, int]:
-        """Give batches their offsets from ``base_offset`` on; return the offset after them, and when they were
-        appended if the topic stamps that."""
+        """Give batches their offsets from ``base_offset`` on. Return the offset after them, and their log append time.
+
+        The time is ``NO_TIMESTAMP`` unless the topic stamps it.
+        """
         log_append_time = NO_TIMESTAMP
         if self.config.message_timestamp_type == "LogAppendTime":
             log_append_time = self._clock.now_ms()
@@ -331,7 +337,7 @@ class LogWriter(WrittenLog):
         return Offset(end_offset), log_append_time
 
     def _must_write_first(self, request: AppendRequest, waiting: _Waiting) -> bool:
-        """Whether what waits must be written before it can be told if an index is full."""
+        """Return whether the waiting requests may fill an index, so that they must be written before the check."""
         count = waiting.batch_count
         return count > 0 and self.written.active.index_room() <= count + request.batch_count
 
@@ -342,10 +348,10 @@ class LogWriter(WrittenLog):
         waiting: _Waiting | None = None,
         last_offset: Offset | None = None,
     ) -> bool:
-        """Say whether the active segment must be rolled before an append (spec E6).
+        """Return whether the active segment must be rolled before an append (spec E6).
 
-        ``last_offset`` is that of the request's last record where the batches bring their offsets with them. Otherwise
-        they get the offsets from the log end on, one for each record.
+        ``last_offset`` is that of the request's last record if the batches have their offsets already. Otherwise they
+        get the offsets from the log end on, one for each record.
         """
         active = self.written.segments[-1]
         if active.sealed:
@@ -376,7 +382,7 @@ class LogWriter(WrittenLog):
         """Write the stamped batches that wait, answer their requests, and leave none waiting.
 
         Raises:
-            DiskFullError, TooManyOpenFilesError: there was no room, and the log is as before; they still wait.
+            DiskFullError, TooManyOpenFilesError: there was no room. The log is as before, and the requests still wait.
             OSError: the disk failed otherwise.
         """
         if not waiting.requests:
@@ -389,14 +395,14 @@ class LogWriter(WrittenLog):
         active = self.written.active
         log_end = LogOffsetMetadata(self._end_of(waiting), active.base_offset, Position(active.size_bytes))
         waiting.clear()
-        # One assignment: nobody may see the new end without the transactions that begin below it.
+        # One assignment: no reader may see the new end without the transactions that begin below it.
         self.written = self.written.grown_to(log_end, self._unstable_after(completed))
 
     def _write_batches(self, batches: Sequence[ValidBatch], completed: Sequence[CompletedTransaction]) -> None:
         """Write stamped batches behind the last, all or none.
 
         Raises:
-            DiskFullError, TooManyOpenFilesError: there was no room, and the log is as before.
+            DiskFullError, TooManyOpenFilesError: there was no room. The log is as before.
             OSError: the disk failed otherwise.
         """
         active = self.written.segments[-1]
@@ -411,7 +417,7 @@ class LogWriter(WrittenLog):
             self.undo_append(error, size_bytes, max_timestamp)
 
     def undo_append(self, error: OSError, size_bytes: int, max_timestamp: TimestampOffset) -> NoReturn:
-        """Remove what an append left that met ``error``, if there was no room; tell of it in any case."""
+        """Remove the bytes of an append that failed with ``error``, if there was no room. Always raises."""
         self.room = None
         if error.errno not in NO_ROOM_ERRNOS:
             raise error

@@ -48,7 +48,7 @@ AnswerT = TypeVar("AnswerT")
 class PartitionLog:
     """The log of one partition: ordered segments, one writer, any number of readers.
 
-    The writer calls ``append`` and everything else that changes the log; readers take ``snapshot`` once and never
+    The writer calls ``append`` and the other methods that change the log. Readers take ``snapshot`` once and never
     wait. ``flush`` may run in another thread beside an append. Bytes are written first, then index entries, and
     ``publish`` shows them, in one assignment (invariants 1 to 4).
 
@@ -86,28 +86,28 @@ class PartitionLog:
         self.writer.high_watermark = self.snapshot.high_watermark
 
     def _first_high_watermark(self, parts: LogParts) -> LogOffsetMetadata:
-        """What one copy alone has made durable is all there is; where there are others the checkpoint counts."""
+        """Return the first high watermark: the log end of an only copy, otherwise the checkpoint."""
         log_end = self.writer.durable_end
         if len(self.replicas.replicas) == 1:
             return log_end
         offset = restored_high_watermark(parts.high_watermark, parts.log_start_offset, log_end.offset)
         return log_end if offset == log_end.offset else place_of(offset, self.writer.written)
 
-    # What is known
+    # State
 
     @property
     def config(self) -> TopicConfig:
-        """The topic's settings as this log goes by them."""
+        """The settings of the topic that this log applies."""
         return self.writer.config
 
     @property
     def epochs(self) -> LeaderEpochs:
-        """The leader epochs of what is written."""
+        """The leader epochs of the written batches."""
         return self.writer.epochs
 
     @property
     def producers(self) -> ProducerState:
-        """The idempotent producers of what is written."""
+        """The idempotent producers of the written batches."""
         return self.writer.producers
 
     @property
@@ -122,38 +122,38 @@ class PartitionLog:
 
     @property
     def recovery_point(self) -> Offset:
-        """Everything below was made durable by a flush or a roll; recovery begins there (spec E25)."""
+        """The offset below which flushes or rolls have made everything durable. Recovery begins there (spec E25)."""
         return self.writer.recovery_point
 
     @property
     def written_end_offset(self) -> Offset:
-        """The offset the next record gets; ahead of the snapshot's log end while a group is being written."""
+        """The offset of the next record. It is ahead of the snapshot's log end while a group is being written."""
         return self.writer.written.log_end.offset
 
     @property
     def durable_end_offset(self) -> Offset:
-        """Everything below survives a power cut."""
+        """The offset below which everything survives a power cut."""
         return self.writer.durable_end.offset
 
     @property
     def unflushed_count(self) -> int:
-        """Records not yet covered by an fsync."""
+        """The records that no fsync has covered yet."""
         return max(0, self.written_end_offset - self.durable_end_offset)
 
     @property
     def unflushed_bytes(self) -> int:
-        """Bytes of the active segment not yet covered by an fsync."""
+        """The bytes of the active segment that no fsync has covered yet."""
         end, durable = self.writer.written.log_end, self.writer.durable_end
         return end.position - (durable.position if end.segment_base_offset == durable.segment_base_offset else 0)
 
     # Publishing
 
     def publish(self) -> LogSnapshot:
-        """Show readers what appends have written and, up to the high watermark, what all copies in sync have.
+        """Show readers the written log end and, up to the high watermark, the records that all copies in sync have.
 
         With ``flush.policy=group`` the local copy counts as far as fsyncs have covered it (spec E24).
 
-        Thread: one at a time, the same that looks at ``snapshot`` to decide about waiting (invariant 7).
+        Thread: one at a time, the same that reads ``snapshot`` to decide about waiting (invariant 7).
         """
         writer = self.writer
         written = writer.written
@@ -163,7 +163,7 @@ class PartitionLog:
         current = self.snapshot.high_watermark_metadata
         if current.offset <= end.offset:
             bound = self.replicas.high_watermark(bound, current, self._clock.elapsed_ms)
-        if bound is end and written.unstable is NOTHING_UNSTABLE:  # as most often, all that is written is shown
+        if bound is end and written.unstable is NOTHING_UNSTABLE:  # common: readers may see all that is written
             start = written.log_start_offset
             self.snapshot = LogSnapshot(written.segments, written.base_offsets, start, end, end, end, self.damage)
         else:
@@ -172,7 +172,7 @@ class PartitionLog:
         return self.snapshot
 
     def copied_offset(self) -> Offset:
-        """Up to where all copies in sync have what readers may see or will: the local one by what is written.
+        """Return the offset up to which all copies in sync have the log. The local copy counts up to its written end.
 
         Thread: any.
         """
@@ -188,7 +188,7 @@ class PartitionLog:
         """Give the batches of each request consecutive offsets and write them; one answer per request, in order.
 
         All batches of one request or none of them: a refused request, or one for which the disk had no room, gets
-        its error in its place and the others go on. The active segment is rolled first when a roll condition
+        its error as its answer and the next requests go on. The active segment is rolled first when a roll condition
         holds (spec E6). Readers see the group when the caller publishes it.
 
         Thread: the partition's writer only; a second caller is a bug and is refused.
@@ -209,7 +209,7 @@ class PartitionLog:
         return answers
 
     def appends_without_waiting(self, request: AppendRequest) -> bool:
-        """Whether ``append`` of this request alone would neither roll, nor flush, nor read. Thread: the writer."""
+        """Return whether ``append`` of this request alone would not roll, flush or read. Thread: the writer."""
         writer = self.writer
         return (
             self.offline_reason is None
@@ -219,10 +219,10 @@ class PartitionLog:
         )
 
     def append_copied(self, content: bytes) -> Offset:
-        """Append batches as this partition's leader stored them; return the log end (spec E18).
+        """Append batches as this partition's leader stored them. Return the log end (spec E18).
 
-        Offsets and epochs are given: the first at the log end or above it. An empty log restarts at a batch that
-        reaches over its start. Publish afterwards. Thread: the writer. Durable: no, see ``flush``.
+        The batches have offsets and epochs, the first offset at the log end or above it. An empty log restarts at a
+        batch that reaches over its start. Publish afterwards. Thread: the writer. Durable: no, see ``flush``.
 
         Raises:
             CorruptBatchError: not whole batches with rising offsets. Nothing was written.
@@ -237,7 +237,7 @@ class PartitionLog:
     # Leading
 
     def promote(self) -> EpochEntry:
-        """Begin a new leader epoch at the log end; return it. Durable: on return, and all that was written before.
+        """Begin a new leader epoch at the log end; return it. Durable: on return, and so are all batches before.
 
         Publish afterwards. Thread: the writer.
 
@@ -255,7 +255,7 @@ class PartitionLog:
     # Rolling
 
     def roll(self) -> None:
-        """Seal the active segment, durably, and begin another at the log end; nothing to do when it is empty.
+        """Seal the active segment, durably, and begin another at the log end. Change nothing if it is empty.
 
         Thread: the writer. Publish afterwards.
 
@@ -267,7 +267,7 @@ class PartitionLog:
             self._guarded(lambda: self.writer.roll(self.written_end_offset), "rolling")
 
     def roll_due(self) -> bool:
-        """Whether the active segment is older than ``segment.ms`` by elapsed time; an empty one never is."""
+        """Return whether the active segment is older than ``segment.ms`` by elapsed time. An empty one never is."""
         active = self.writer.written.active
         age_ms = self._clock.elapsed_ms() - active.created_ms
         return active.size_bytes > 0 and age_ms > self.config.segment_ms - active.jitter_ms
@@ -275,11 +275,11 @@ class PartitionLog:
     # Flushing
 
     def flush(self) -> Offset:
-        """Make everything written so far durable; return the new recovery point.
+        """Make all batches that are written so far durable; return the new recovery point.
 
         One fsync for all appends that came before it (group commit). Publish afterwards.
 
-        Thread: any; one at a time, others wait for it. May run beside an append.
+        Thread: any; one at a time, further calls wait for it. May run beside an append.
 
         Raises:
             PartitionFailedError: the fsync failed. It is never tried again: the partition is offline (disk rule 3).
@@ -302,7 +302,7 @@ class PartitionLog:
             return writer.recovery_point
 
     def flush_due(self) -> bool:
-        """Whether ``flush.ms`` or ``flush.messages`` asks for a flush now (spec B4)."""
+        """Return whether ``flush.ms`` or ``flush.messages`` requires a flush now (spec B4)."""
         if self.unflushed_count == 0 or self.offline_reason is not None:
             return False
         waited_ms = self._clock.elapsed_ms() - self._last_flush_ms
@@ -317,7 +317,7 @@ class PartitionLog:
     # Producers
 
     def find_repeated(self, headers: Sequence[BatchHeader]) -> ProducerBatch | None:
-        """The request in the log that these batches repeat, as if it were one batch. Thread: the writer."""
+        """Return the request in the log that these batches repeat, as if it were one batch. Thread: the writer."""
         return self.writer.find_repeated(headers)
 
     def expire_producers(self) -> int:
@@ -328,7 +328,7 @@ class PartitionLog:
     # Retention and deletion
 
     def retention_plan(self, now_ms: int) -> list[RetentionEntry]:
-        """What retention would delete now, and what holds the rest. Changes nothing. Thread: any."""
+        """Return the segments that retention would delete, and why it keeps the rest. Changes nothing. Thread: any."""
         snapshot = self.snapshot
         return plan_retention(
             retained_segments(snapshot.segments, snapshot.log_end_offset),
@@ -339,7 +339,7 @@ class PartitionLog:
         )
 
     def has_old_segments(self, now_ms: int) -> bool:
-        """Whether retention would delete anything once all is durable. Changes and opens nothing. Thread: any."""
+        """Return whether retention would delete any once all is durable. Changes and opens nothing. Thread: any."""
         shown = self.snapshot
         return bool(
             self._reasons(shown.segments, shown.log_start_offset, shown.log_end_offset, shown.log_end_offset, now_ms)
@@ -354,7 +354,7 @@ class PartitionLog:
         )
 
     def delete_old_segments(self, now_ms: int) -> list[DeletedSegment]:
-        """Delete what retention's rules say, oldest first (spec E4, E5). When all may go, the active one is rolled.
+        """Delete segments by retention's rules, oldest first (spec E4, E5). If all may go, roll the active one.
 
         The log start offset is durable before the first file is renamed (disk rule 7); files are unlinked later, see
         ``deleted_files``. Publish afterwards. Thread: the writer.
@@ -367,7 +367,7 @@ class PartitionLog:
             return self._guarded(lambda: self._delete_old_segments(now_ms), "deleting segments")
 
     def _delete_old_segments(self, now_ms: int) -> list[DeletedSegment]:
-        # By what is written, not by what is published: records that wait for their fsync hold the active segment.
+        # The written log counts, not the snapshot: records that wait for their fsync hold the active segment.
         written = self.writer.written
         high_watermark = self.snapshot.high_watermark
         reasons = self._reasons(
@@ -376,7 +376,7 @@ class PartitionLog:
         if not reasons:
             return []
         if len(reasons) == len(written.segments):
-            # The new segment needs a little room before the old ones give up theirs.
+            # The new segment needs a little room before the deletion of the old ones frees theirs.
             self.writer.checkpoints.ballast.run(lambda: self.writer.roll(self.written_end_offset))
         doomed = self.writer.drop_oldest(len(reasons))
         return [
@@ -415,10 +415,10 @@ class PartitionLog:
     # Truncation
 
     def truncate_to(self, offset: int) -> None:
-        """Forget everything from ``offset`` on; nothing to do for the log when it ends below.
+        """Forget everything from ``offset`` on. Leave the log as it is if it ends below.
 
         A batch that reaches over ``offset`` goes whole, and the log end is ``offset`` even so, which may leave a gap
-        (spec E21). Published on return. Thread: the writer, with no reader of a snapshot that shows what is cut.
+        (spec E21). Published on return. Thread: the writer, while no reader holds a snapshot with the records to cut.
 
         Raises:
             ValueError: negative.
@@ -435,7 +435,7 @@ class PartitionLog:
                 self._publish_shorter()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; the log is one empty segment at ``offset`` (spec E21). As ``truncate_to`` otherwise."""
+        """Drop everything. The log is one empty segment at ``offset`` then (spec E21). Otherwise as ``truncate_to``."""
         if offset < 0:
             raise ValueError(f"a log cannot start at offset {offset}")
         with self._exclusive, self.writer.flushing:
@@ -444,7 +444,7 @@ class PartitionLog:
             self._publish_shorter()
 
     def _publish_shorter(self) -> None:
-        """Show a truncated log; the only time that the high watermark falls (invariant 6)."""
+        """Show a truncated log. Only here the high watermark falls (invariant 6)."""
         log_end = self.writer.written.log_end
         high_watermark = self.snapshot.high_watermark_metadata
         if high_watermark.offset >= log_end.offset or high_watermark.segment_base_offset > log_end.segment_base_offset:
@@ -455,23 +455,24 @@ class PartitionLog:
     # Settings and the end
 
     def update_config(self, config: TopicConfig) -> None:
-        """Take other settings from now on; what is written keeps its form. Thread: the writer."""
+        """Apply other settings from now on. Batches that are written keep their form. Thread: the writer."""
         self.writer.config = config
         self.replicas.min_insync_replicas = config.min_insync_replicas
 
     def take_offline(self, reason: str) -> None:
-        """Refuse appends from now on; what was written before stays readable to who holds a snapshot."""
+        """Refuse appends from now on. Holders of a snapshot can still read the records before."""
         if self.offline_reason is None:
             self.offline_reason = reason
 
     def moved_to(self, directory: Path) -> None:
-        """Take note that the log's directory was renamed: whoever holds a snapshot reads on from there."""
+        """Note that the log's directory was renamed. Holders of a snapshot read on from ``directory``."""
         for segment in self.writer.written.segments:
             segment.moved_to(directory)
 
     def close(self) -> bool:
-        """Flush, write the producer snapshot, trim the files; whether that was all done, so that nothing need be
-        recovered. Thread: the writer, last of all."""
+        """Flush, write the producer snapshot, trim the files. Return whether all succeeded: then no recovery is due.
+        Thread: the writer, as its last call.
+        """
         if self._closed:
             return True
         with self._exclusive:
@@ -494,8 +495,7 @@ class PartitionLog:
             return True
 
     def _is_as_closed(self) -> bool:
-        """Whether the last clean stop's files still say everything: every change of the active segment, or to another
-        one, opens indexes."""
+        """Return whether the files of the last clean stop are still right: any change of segments opens indexes."""
         is_same = self._closed_producer_count == len(self.producers)
         return is_same and not self.writer.written.active.indexes_were_opened
 

@@ -1,4 +1,4 @@
-"""A log as its writer has it: what is written, rolling, cutting off the beginning."""
+"""A log as its writer has it: the written state, rolling, cutting off the beginning."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from storage.segment.writeback import Writeback
 
 
 class WrittenState(NamedTuple):
-    """What the writer has finished: the source of the next snapshot, replaced in one assignment."""
+    """The finished work of the writer: the source of the next snapshot, replaced in one assignment."""
 
     segments: tuple[Segment, ...]
     base_offsets: tuple[Offset, ...]
@@ -60,7 +60,7 @@ class WrittenState(NamedTuple):
         log_end: LogOffsetMetadata,
         unstable: UnstableTransactions = NOTHING_UNSTABLE,
     ) -> WrittenState:
-        """With a new list of segments."""
+        """Return a state with these segments."""
         return cls(segments, tuple(segment.base_offset for segment in segments), log_start_offset, log_end, unstable)
 
     @property
@@ -68,10 +68,10 @@ class WrittenState(NamedTuple):
         return self.segments[-1]
 
     def shown(self, high_watermark: LogOffsetMetadata, damage: tuple[OffsetRange, ...]) -> LogSnapshot:
-        """What readers see of it when all copies have it up to ``high_watermark``."""
+        """Return the snapshot for readers while all copies have the log up to ``high_watermark``."""
         base_offsets = self.base_offsets
         if high_watermark.segment_base_offset < base_offsets[0]:
-            # It lay at the end of a segment that is gone, which is where the first of the others begins.
+            # The high watermark lay at the end of a segment that is gone. The first segment left begins at that offset.
             high_watermark = LogOffsetMetadata(
                 max(high_watermark.offset, base_offsets[0]), base_offsets[0], Position(0)
             )
@@ -79,20 +79,20 @@ class WrittenState(NamedTuple):
         if last_stable is None or last_stable.offset > high_watermark.offset:
             last_stable = high_watermark
         if last_stable.offset < self.log_start_offset:
-            # Nothing is readable there: the place does not matter.
+            # No record is readable at this offset, so its position does not matter.
             last_stable = LogOffsetMetadata(self.log_start_offset)
         return LogSnapshot(
             self.segments, base_offsets, self.log_start_offset, last_stable, high_watermark, self.log_end, damage
         )
 
     def grown_to(self, log_end: LogOffsetMetadata, unstable: UnstableTransactions) -> WrittenState:
-        """After an append to the active segment."""
+        """Return the state after an append to the active segment."""
         return WrittenState(self.segments, self.base_offsets, self.log_start_offset, log_end, unstable)
 
 
 @dataclass(slots=True)
 class LogParts:
-    """What a log is put together from, new or recovered."""
+    """The parts of a log, new or recovered."""
 
     file_system: FileSystem
     clock: Clock
@@ -110,21 +110,21 @@ class LogParts:
     transaction_checkpoint: TransactionCheckpoint
     damage: tuple[OffsetRange, ...] = ()
     damage_hint: str | None = None
-    """What may help with the damage, for operators."""
+    """A hint for operators how to repair the damage."""
     replicas: ReplicaSet = field(default_factory=ReplicaSet)
     as_closed: bool = False
     """Whether the files are as a clean stop leaves them, so that another stop has nothing to do."""
     high_watermark: Offset | None = None
-    """As checkpointed; it counts where there are other copies."""
+    """The checkpointed value. It counts if there are other copies."""
     random: random.Random = field(default_factory=random.Random)
 
 
 class WrittenLog:
     """A log as its writer has it: rolling, and cutting off the beginning. ``LogWriter`` adds appending.
 
-    Nothing here is visible to readers until ``PartitionLog`` publishes ``written``.
+    Changes are not visible to readers until ``PartitionLog`` publishes ``written``.
 
-    ``written`` is replaced in one assignment after each change; ``durable_end`` is the end of what has been fsynced.
+    ``written`` is replaced in one assignment after each change; ``durable_end`` is the end of the fsynced bytes.
 
     Thread: the partition's writer only. ``written`` and ``durable_end`` may be read by any thread.
 
@@ -149,11 +149,14 @@ class WrittenLog:
         active = parts.segments[-1]
         log_end = LogOffsetMetadata(parts.log_end_offset, active.base_offset, Position(active.size_bytes))
         self.high_watermark = log_end.offset
-        """As last published; set by whoever publishes."""
+        """The last published value. ``PartitionLog`` and ``append_c`` set it when they publish."""
         self.written = WrittenState.of(parts.segments, parts.log_start_offset, log_end)
         self.written = self.written._replace(unstable=self._unstable_after(()))
         self.room: SegmentRoom | None = None
-        """What the active segment has room for, as far as it is known; whoever changes more than its end forgets it."""
+        """The room of the active segment, if known.
+
+        Code that changes more than the end of the segment sets ``None``.
+        """
         self._writeback = Writeback()
         self._watch = FileWatch()
         self.durable_end = log_end
@@ -167,17 +170,21 @@ class WrittenLog:
         return self.epochs.current
 
     def begin_epoch(self, entry: EpochEntry) -> None:
-        """See ``LeaderEpochs.assign_or_keep``."""
+        """Begin a leader epoch; see ``LeaderEpochs.assign_or_keep``."""
         log_start_offset = self.written.log_start_offset
         if self.epochs.latest is None and log_start_offset < entry.start_offset:
-            # Everything was truncated and written again. A log does not begin before its first epoch.
+            # The whole log was truncated, and appends follow. A log does not begin before its first epoch.
             self.epochs.assign_or_keep(self.epochs.current, log_start_offset, self.checkpoints.ballast.run)
         self.epochs.assign_or_keep(*entry, self.checkpoints.ballast.run)
 
     # Rolling
 
     def roll(self, base_offset: Offset) -> None:
-        """The order makes each step safe to lose: old segment durable, then the new names, then the recovery point."""
+        """Seal the active segment and begin another at ``base_offset``.
+
+        A crash after any step loses nothing: first the old segment is durable, then the new names, then the recovery
+        point.
+        """
         segments = self.written.segments
         active = segments[-1]
         if active.size_bytes == 0 and active.base_offset == base_offset:
@@ -204,7 +211,7 @@ class WrittenLog:
             self._file_system.sync_directory(self.directory)
         except OSError as error:
             if error.errno in NO_ROOM_ERRNOS:
-                # A clean stop says that whatever is there is whole; half a segment is not.
+                # After a clean stop all files count as whole. Half a segment is not.
                 self._remove_created(base_offset)
             raise
         return fresh
@@ -216,7 +223,10 @@ class WrittenLog:
             raise OSError(errno.EIO, "a segment that found no room could not be removed") from error
 
     def seal(self, active: Segment) -> None:
-        """Seal with no other fsync of the file under way: the kernel reports a failed write only once (disk rule 3)."""
+        """Seal the segment while no other fsync of its file runs.
+
+        The kernel reports a failed write only once (disk rule 3).
+        """
         with self.flushing:
             if self.failed:
                 raise OSError(errno.EIO, "the disk failed before")
@@ -232,7 +242,7 @@ class WrittenLog:
                 raise
 
     def advance_durable_end(self, log_end: LogOffsetMetadata) -> None:
-        """Note that everything below ``log_end`` has been fsynced. Thread: any; the greatest wins."""
+        """Note that everything below ``log_end`` has been fsynced. Thread: any; the greatest end counts."""
         with self._durable_lock:
             if self.failed:
                 return
@@ -241,7 +251,7 @@ class WrittenLog:
             self.recovery_point = max(self.recovery_point, log_end.offset)
 
     def create_segment(self, base_offset: Offset) -> Segment:
-        """Make an active segment's files. Its name is durable after the directory was synced."""
+        """Make an active segment's files. Its name is durable once the directory was synced."""
         return Segment.create(
             self._file_system,
             self.directory,
@@ -252,17 +262,20 @@ class WrittenLog:
         )
 
     def find_room(self, active: Segment) -> SegmentRoom | None:
-        """What the active segment takes before something is due; kept as ``room``. See ``SegmentRoom.of``."""
+        """Return the room of the active segment before other work is due; see ``SegmentRoom.of``. Kept as ``room``."""
         self.room = SegmentRoom.of(active, self.config, self._writeback.look_from(active, self.config))
         return self.room
 
     def check_files(self) -> None:
-        """See ``FileWatch.check``. Nothing is opened for it."""
+        """Check the files as ``FileWatch.check``, unless that would open them."""
         if self.written.active.is_ready:
             self._watch.check(self.written.active)
 
     def due_writeback(self, *, is_busy: bool) -> Callable[[], None] | None:
-        """See ``Writeback.due``. The room of the segment ends where the next one is due."""
+        """Return the writeback that is due; see ``Writeback.due``.
+
+        The room of the segment ends where the next one is due.
+        """
         active = self.written.active
         if active.size_bytes < self._writeback.look_from(active, self.config):
             return None
@@ -272,7 +285,7 @@ class WrittenLog:
     # Cutting off the beginning
 
     def drop_oldest(self, count: int) -> tuple[Segment, ...]:
-        """Take the oldest ``count`` segments out of the log and return them; one at least stays.
+        """Take the oldest ``count`` segments out of the log and return them. At least one stays.
 
         The new log start is durable before the first file is renamed (disk rule 7).
         """
@@ -285,7 +298,7 @@ class WrittenLog:
         return doomed
 
     def raise_log_start(self, log_start_offset: Offset) -> None:
-        """Let the log begin at ``log_start_offset``, durably, if it does not begin there or above already."""
+        """Let the log begin at ``log_start_offset``, durably, unless it begins there or above already."""
         if log_start_offset > self.written.log_start_offset:
             self._save_log_start(log_start_offset)
             self.written = self.written._replace(log_start_offset=log_start_offset)
@@ -315,10 +328,10 @@ class WrittenLog:
     # Cutting off the end: see ``log_truncation``
 
     def end_at(self, segments: tuple[Segment, ...], log_start_offset: Offset, offset: Offset) -> None:
-        """Take a shorter list of segments, whose files are cut already, and what follows from the log ending there."""
+        """Take a shorter list of segments, whose files are cut already, and update all state to the new log end."""
         log_end = LogOffsetMetadata(offset, segments[-1].base_offset, Position(segments[-1].size_bytes))
         self.room = None
-        # What it has seen may be cut and written anew.
+        # The file that it watches may be cut and written again.
         self._watch = FileWatch()
         self.end_epochs_at(offset, segments)
         replay_producers(self.producers, segments, offset)
@@ -330,13 +343,16 @@ class WrittenLog:
             self.durable_end = log_end
 
     def end_epochs_at(self, offset: Offset, segments: Sequence[Segment] | None = None) -> None:
-        """Forget epochs that begin at ``offset`` or above, the end of the log; ``segments`` are its files by then."""
+        """Forget epochs that begin at ``offset``, the new log end, or above.
+
+        ``segments`` are the files of the log then.
+        """
         entries = self.epochs.entries
         all_go = bool(entries) and entries[0].start_offset >= offset
         self.epochs.truncate_from_end(offset, _last_epoch(segments or self.written.segments) if all_go else None)
 
     def no_room(self, error: OSError) -> DiskFullError | TooManyOpenFilesError:
-        """The error for callers when the disk is full or read-only, or no more files may be opened."""
+        """Return the error for callers when the disk is full or read-only, or no more files may be opened."""
         if error.errno in NO_DESCRIPTOR_ERRNOS:
             return too_many_open_files(f"{self.name} takes no more", error)
         return DiskFullError(f"the disk of {self.name} takes no more: {error.strerror}")
@@ -344,7 +360,7 @@ class WrittenLog:
     # Transactions
 
     def _unstable_after(self, completed: Sequence[CompletedTransaction]) -> UnstableTransactions:
-        """What keeps the last stable offset back, now that the producers know of the transactions just completed."""
+        """Return the transactions that hold back the last stable offset, after ``completed`` have ended."""
         known = self.written.unstable
         first_open = self._first_open(self.written)
         if not completed and not known.completed and first_open == known.first_open:
@@ -364,7 +380,10 @@ class WrittenLog:
 
 
 def place_of(offset: Offset, written: WrittenState) -> LogOffsetMetadata:
-    """Where the batch at ``offset`` begins; the offset alone where the log cannot tell, which stops readers as well."""
+    """Return the place of the batch that begins at ``offset``.
+
+    The offset alone if the batch cannot be read, which stops readers as well.
+    """
     first = max(0, bisect_right(written.base_offsets, offset) - 1)
     for segment in written.segments[first : first + 1]:
         try:

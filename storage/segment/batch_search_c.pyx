@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The search of ``batch_search_py`` in C, where batches are in memory: the same batches, or ``None``.
+"""The search of ``batch_search_py`` in C, for batches that are in memory: the same batches, or ``None``.
 
-Every byte that is read lies between ``piece`` and ``piece_bytes`` behind it; ``step`` looks that it does. The disk is never
-waited for, so the interpreter's lock is held.
+Each byte that is read lies between ``piece`` and ``piece_bytes`` behind it, which ``step`` checks. The search never waits for
+the disk, so it keeps the interpreter's lock.
 """
 
 from cpython.array cimport array
@@ -58,10 +58,10 @@ cdef enum:
     STEPS_MAX = 512
     THIN_STEPS = 64
     UNINDEXED_BYTES_MAX = 64 * 1024
-    # What lies behind a head that is in memory, and is read ahead with it, is there as well.
+    # The kernel reads ahead, so this many bytes behind a head in memory are in memory as well.
     READ_AHEAD_BYTES = 128 * 1024
     CACHED_BYTES_MAX = 1024 * 1024
-    # All batches between two entries of an index are read at once, if that is not more.
+    # All batches between two entries of an index are read at once, up to this size.
     WINDOW_BYTES_MAX = 8192
     PLACES_MAX = 64
     # As in ``log_snapshot``.
@@ -76,12 +76,12 @@ cdef struct Walk:
     int steps
     int64_t segment_base
     int64_t limit
-    # What is at hand, and how much may be.
+    # The loaded bytes, and how many may be loaded.
     uint8_t* piece
     int64_t room_bytes
     int64_t piece_at
     int64_t piece_bytes
-    # The batch.
+    # The batch that it stands on.
     int64_t position
     int64_t end
     int64_t base_offset
@@ -97,7 +97,7 @@ cdef inline int64_t big_endian_64(const uint8_t* at) noexcept:
 
 
 cdef bint load(Walk* walk, int64_t position, int64_t length) noexcept:
-    """Have so many bytes from ``position`` on at hand, fewer where the limit comes before; false if not in memory."""
+    """Load ``length`` bytes from ``position`` on, fewer at the limit. Return false if they are not in memory."""
     cdef iovec part
     if not 0 <= position < walk.limit:
         return False
@@ -117,7 +117,7 @@ cdef inline bint is_at_hand(Walk* walk, int64_t position, int64_t length) noexce
 
 
 cdef bint step(Walk* walk, bint may_skip) noexcept:
-    """Stand on the batch at ``walk.end``; false where that is not plain."""
+    """Stand on the batch at ``walk.end``. Return false if the case is not plain."""
     cdef int64_t position = walk.end
     cdef int64_t at = position - walk.piece_at
     cdef int64_t base_offset, length, delta, end, last_offset, expected
@@ -140,7 +140,7 @@ cdef bint step(Walk* walk, bint may_skip) noexcept:
         or end > walk.limit
         or delta < 0
         or not (base_offset == expected or (may_skip and base_offset > expected))
-        # Not as a sum: what is no offset may be as large as there are numbers.
+        # Not written as a sum, which might overflow: garbled bytes may be any number.
         or base_offset - walk.segment_base > RELATIVE_OFFSET_MAX - delta
         or walk.steps > STEPS_MAX
     ):
@@ -157,8 +157,8 @@ cdef bint begin(Walk* walk, int64_t position) noexcept:
 
 
 cdef struct Entries:
-    # The index in two columns; and a bit for each entry that the log has confirmed: its batch begins with the offset after
-    # the entry before it, and ends where the one behind it begins.
+    # The index in two columns, and a bit for each entry that the log has confirmed: its batch begins with the offset after
+    # the entry before it, and ends where the next entry begins.
     const int32_t* offsets
     const int32_t* positions
     Py_ssize_t count
@@ -180,7 +180,7 @@ cdef inline bint is_confirmed(Entries* entries, Py_ssize_t slot) noexcept:
 
 
 cdef inline void confirm(Entries* entries, Py_ssize_t slot, Walk* walk) noexcept:
-    """Note what the batch tells on which ``walk`` stands, if it is the entry's."""
+    """Note that the batch on which ``walk`` stands confirms the entry, if it does."""
     if not 0 <= slot < entries.confirmed_bits - 1:
         return
     if (
@@ -193,7 +193,7 @@ cdef inline void confirm(Entries* entries, Py_ssize_t slot, Walk* walk) noexcept
 
 
 cdef Py_ssize_t slot_of(const int32_t* entries, Py_ssize_t low, Py_ssize_t count, int64_t value) noexcept:
-    """The slot of the greatest entry not above ``value``, or the one before ``low``."""
+    """Return the slot of the greatest entry not above ``value``, or the one before ``low``."""
     cdef Py_ssize_t high = count, middle
     while low < high:
         middle = (low + high) >> 1
@@ -205,7 +205,7 @@ cdef Py_ssize_t slot_of(const int32_t* entries, Py_ssize_t low, Py_ssize_t count
 
 
 cdef bint go_to_first(Walk* walk, Entries* entries, int64_t offset, int64_t load_bytes, int64_t interval_bytes) noexcept:
-    """Stand on the first batch that ends at or above ``offset``; with ``load_bytes`` of it at hand where that is cheap."""
+    """Stand on the first batch that ends at or above ``offset``, with ``load_bytes`` of it loaded where that is cheap."""
     cdef const int32_t* offsets = entries.offsets
     cdef const int32_t* positions = entries.positions
     cdef Py_ssize_t count = entries.count
@@ -225,7 +225,7 @@ cdef bint go_to_first(Walk* walk, Entries* entries, int64_t offset, int64_t load
             next_position - position > 2 * interval_bytes + HEADER_BYTES
             or 2 * (offset - entry_offset) > next_offset - entry_offset
         ):
-            # Most often the batch of the next entry is the one; its head tells. Of two batches it may be the first.
+            # Most often the batch of the next entry is the right one, as its head tells. Or it is the first of two.
             if not load(walk, next_position, load_bytes) or not begin(walk, next_position):
                 return False
             if walk.last_offset != next_offset:
@@ -242,7 +242,7 @@ cdef bint go_to_first(Walk* walk, Entries* entries, int64_t offset, int64_t load
         if walk.end >= walk.limit or (steps == THIN_STEPS and slot + 1 == count):
             return False
         if walk.last_offset + 1 == offset and not is_at_hand(walk, walk.end, load_bytes):
-            # The next is the one.
+            # The next batch is the right one.
             if walk.limit - walk.end < HEADER_BYTES or not load(walk, walk.end, load_bytes):
                 return False
         if not step(walk, walk.has_gaps):
@@ -251,7 +251,7 @@ cdef bint go_to_first(Walk* walk, Entries* entries, int64_t offset, int64_t load
 
 
 cdef bint go_near_end(Walk* walk, Entries* entries, Py_ssize_t slot, int64_t stop, int64_t end_max) noexcept:
-    """Stand near the last batch that ends at or below ``end_max``; up to ``walk.end`` it is sure that all fits, then.
+    """Stand near the last batch that ends at or below ``end_max``. All batches up to ``walk.end`` fit then.
 
     ``slot`` is that of the last entry before ``stop``, or -1.
     """
@@ -267,13 +267,13 @@ cdef bint go_near_end(Walk* walk, Entries* entries, Py_ssize_t slot, int64_t sto
         return False
     confirm(entries, slot, walk)
     if walk.end > end_max:
-        # It reaches beyond; all before it fits.
+        # This batch reaches beyond. All batches before it fit.
         walk.end, walk.last_offset = position, walk.base_offset - 1
     return True
 
 
 cdef struct Found:
-    # As a ``SegmentRead``.
+    # The fields of a ``SegmentRead``.
     int64_t position
     int64_t size_bytes
     int64_t next_offset
@@ -285,7 +285,7 @@ cdef struct Question:
     bint has_gaps
     int64_t interval_bytes
     int64_t segment_base
-    # Where the batch with ``offset`` begins if that is known, else -1; and the slot of its entry, if it has one.
+    # The position of the batch with ``offset``, -1 if unknown; and the slot of its entry, if it has one.
     int64_t place
     Py_ssize_t slot
     int64_t offset
@@ -300,26 +300,26 @@ cdef int64_t PAGE_BYTES = sysconf(_SC_PAGESIZE)
 
 
 cdef bint is_all_cached(int descriptor, int64_t position, int64_t length) noexcept:
-    """Whether each page of a stretch is in memory; false, too, where the kernel cannot or may not tell."""
+    """Return whether each page of a stretch is in memory; false if the kernel cannot or may not tell."""
     global has_cachestat
     cdef Stretch stretch = Stretch(position, length)
     cdef Cached found
     if not has_cachestat or length <= 0:
         return False
     if cachestat(descriptor, &stretch, &found):
-        # An older kernel, or a sandbox that does not know it.
+        # An older kernel, or a sandbox without this call.
         has_cachestat = errno != ENOSYS and errno != EPERM
         return False
     return <int64_t>found.cached == (position + length - 1) // PAGE_BYTES - position // PAGE_BYTES + 1
 
 
 cdef bint look_at_confirmed(Question* asked, Entries* entries, Found* found) noexcept:
-    """Fill ``found`` with what the index tells alone, where the log has confirmed it and all is in memory; whether it is."""
+    """Fill ``found`` from the index alone, if the log has confirmed it and all is in memory. Return whether that worked."""
     cdef Py_ssize_t first, last, farthest, apart = 1
     cdef int64_t end_max, end, next_offset, position
     if asked.max_bytes <= asked.content_bytes_max:
         return False
-    # The first that ends at or above the offset.
+    # The first batch that ends at or above the offset.
     first = asked.slot = slot_of(entries.offsets, 0, entries.count, asked.offset - asked.segment_base - 1) + 1
     if not is_confirmed(entries, first):
         return False
@@ -327,7 +327,7 @@ cdef bint look_at_confirmed(Question* asked, Entries* entries, Found* found) noe
     end, next_offset = entries.positions[first + 1], entries.offsets[first] + 1
     end_max = position + asked.max_bytes
     if end <= end_max:
-        # It is near: behind twice as many entries each time.
+        # The last batch is near: double the distance each time.
         last = farthest = first
         while farthest < entries.count and entries.positions[farthest] < end_max:
             last, farthest, apart = farthest, farthest + apart, 2 * apart
@@ -339,7 +339,7 @@ cdef bint look_at_confirmed(Question* asked, Entries* entries, Found* found) noe
             end, next_offset = entries.positions[last], entries.offsets[last - 1] + 1
     elif not asked.min_one:
         return False
-    # What ends with the log, or what of it may be seen, others know.
+    # Reads up to the log end, or up to the visible end of it, are left to ``look``.
     if end >= asked.limit or end - position > CACHED_BYTES_MAX or end_max >= asked.limit:
         return False
     if not is_all_cached(asked.descriptor, position, end - position):
@@ -350,7 +350,7 @@ cdef bint look_at_confirmed(Question* asked, Entries* entries, Found* found) noe
 
 
 cdef object look(Question* asked, Entries* entries, Found* found):
-    """Fill ``found``; the content, ``None`` where it was not read, or False where somebody else must look."""
+    """Fill ``found``. Return the content, ``None`` if it was not read, or False if the general search must decide."""
     cdef uint8_t window[WINDOW_BYTES_MAX]
     cdef Py_ssize_t slot = -1
     cdef int64_t content_bytes_max = asked.content_bytes_max, limit = asked.limit
@@ -428,10 +428,10 @@ def find(
     bint min_one,
     int64_t content_bytes_max,
 ):
-    """Position, length, next offset, content and whether both ends are in memory, as a ``SegmentRead``; or ``None``.
+    """Return position, length, next offset, content and whether both ends are in memory, as a ``SegmentRead``; or ``None``.
 
-    ``offsets`` and ``positions`` are the entries of the index, native int32, of one length; ``place`` is where the batch
-    with ``offset`` begins if that is known, else -1. ``descriptor`` is that of the log file.
+    ``offsets`` and ``positions`` are the entries of the index, native int32, of one length. ``place`` is the position of the
+    batch with ``offset`` if it is known, else -1. ``descriptor`` is that of the log file.
     """
     cdef Question asked = Question(
         descriptor, has_gaps, interval_bytes, segment_base, place, -1, offset, limit, max_bytes, min_one, content_bytes_max
@@ -445,7 +445,7 @@ def find(
 
 
 cdef class SnapshotFacts:
-    """What is looked at of a ``LogSnapshot`` by every read, where it costs nothing to look."""
+    """The fields of a ``LogSnapshot`` that every read needs, as C values."""
 
     # ``bounds``: the high watermark and the last stable offset, each as a ``LogOffsetMetadata``.
     cdef int64_t log_start_offset, bounds[2][3]
@@ -461,7 +461,7 @@ cdef class SnapshotFacts:
 
 
 cdef class SegmentFacts:
-    """What never changes of a ``BatchSearch``."""
+    """The fields of a ``BatchSearch`` that never change."""
 
     cdef object log, key
     cdef dict copies, places
@@ -474,11 +474,11 @@ cdef class SegmentFacts:
 
 
 def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max, bint is_stable=False):
-    """``LogSnapshot.read_cached`` where it is one slice of one segment, with a batch or more, and nothing was aborted.
+    """Return ``LogSnapshot.read_cached`` if it is one slice of one segment, with a batch or more, and nothing was aborted.
 
     It ends at the high watermark, or with ``is_stable`` at the last stable offset.
-    File, position, length, next offset, content, whether it is in memory, and the limits of the log: its start, high
-    watermark and last stable offset, the same tuple each time. ``None`` leaves it to that.
+    The result has file, position, length, next offset, content, whether it is in memory, and the limits of the log: its start,
+    high watermark and last stable offset, the same tuple each time. ``None`` leaves the read to that method.
     """
     cdef SnapshotFacts facts
     cdef int64_t* bound
@@ -495,7 +495,7 @@ def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max,
         is_stable and not snapshot.has_none_aborted(offset)
     ):
         return None
-    # Most often it is the last.
+    # Most often the offset is in the last segment.
     if offset < <int64_t>facts.bases[place]:
         while low < place:
             middle = (low + place) >> 1
@@ -537,7 +537,7 @@ def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max,
             return None
     content = look(&asked, &entries, &found)
     if content is False or (not is_on_bound and found.position + found.size_bytes >= asked.limit):
-        # What comes behind the end of a segment lies in the next.
+        # The batches behind the end of a segment lie in the next segment.
         return None
     if len(segment.places) >= PLACES_MAX:
         segment.places.clear()
@@ -547,7 +547,7 @@ def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max,
 
 
 def seems_cached(int descriptor, int64_t position, int64_t length, int64_t apart):
-    """Whether a stretch is in memory at both ends and at places between, so far ``apart``; also yes where nobody can tell."""
+    """Return whether a stretch is in memory at both ends and at places ``apart`` bytes apart; true if the kernel cannot tell."""
     cdef int64_t end = position + length - 1
     cdef uint8_t byte
     cdef iovec part

@@ -76,7 +76,7 @@ class _Walk:
         self._piece_at = self.position = self.end = self.base_offset = self.last_offset = 0
 
     def load(self, position: int, length: int) -> None:
-        """Have ``length`` bytes from ``position`` on at hand, fewer where the limit comes before."""
+        """Load ``length`` bytes from ``position`` on, fewer where the limit comes before."""
         if not 0 <= position < self._limit:
             raise UnusualError
         length = min(length, self._limit - position)
@@ -183,7 +183,7 @@ def find(
 
 
 def _go_to_first(walk: _Walk, table: IndexTable | None, offset: Offset, limit: int, load_bytes: int) -> None:
-    """Stand on the first batch that ends at or above ``offset``; perhaps with ``load_bytes`` of it at hand."""
+    """Stand on the first batch that ends at or above ``offset``; perhaps with ``load_bytes`` of it loaded."""
     if table is None:
         raise IndexNeededError
     slot = table.slot_of(offset)
@@ -214,7 +214,10 @@ def _go_to_first(walk: _Walk, table: IndexTable | None, offset: Offset, limit: i
 
 
 def _go_near_end(walk: _Walk, table: IndexTable | None, stop: int, end_max: int) -> tuple[int, int]:
-    """Stand near the last batch that ends at or below ``end_max``. Up to where it is sure that all fits, then."""
+    """Stand near the last batch that ends at or below ``end_max``.
+
+    Return the end of the batches that fit for certain, and the offset after them.
+    """
     here = walk.end, walk.last_offset + 1
     if table is None:
         if stop - walk.position <= _UNINDEXED_BYTES_MAX:
@@ -230,6 +233,6 @@ def _go_near_end(walk: _Walk, table: IndexTable | None, stop: int, end_max: int)
     if walk.last_offset != entry_offset or walk.base_offset < here[1]:
         raise UnusualError
     if walk.end > end_max:
-        # It reaches beyond; all before it fits.
+        # This batch reaches beyond. All batches before it fit.
         walk.end, walk.last_offset = position, walk.base_offset - 1
     return walk.end, walk.last_offset + 1

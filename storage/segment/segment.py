@@ -38,11 +38,11 @@ class Segment:
     """The batches from ``base_offset`` up to the next segment's, in a file of at most 2 GiB, and two indexes.
 
     Files and indexes are opened when first used. Only the active segment is appended to; ``seal`` ends that.
-    ``size_bytes`` is what has been written; readers go by their snapshot's limit instead.
+    ``size_bytes`` is the size of the written batches. Readers use the limit of their snapshot instead.
     Compiled code reads ``log``, and ``indexer``, ``first_batch_timestamp`` and ``search``, each ``None`` until known.
 
-    Thread: one writer for everything that changes; any number of readers for the rest. An opened file stays
-    readable for whoever holds the segment, also after it was renamed and unlinked.
+    Thread: one writer for methods that change the segment, any number of readers for the rest. An opened file stays
+    readable for all holders of the segment, also after it was renamed and unlinked.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Segment:
             sealed=sealed,
             has_gaps=settings.has_gaps,
         )
-        # The openers hold the log file and not the segment: descriptors and mappings close when the last reader lets
-        # the segment go, not whenever reference cycles are next collected (invariant 4).
+        # The openers hold the log file and not the segment. Descriptors and mappings must close when the last reader
+        # drops the segment, not whenever reference cycles are next collected (invariant 4).
         self.offset_index: LazyIndex[OffsetIndex] = LazyIndex(
             partial(open_offset_index, file_system, self.log, settings),
             directory / offset_file_name(base_offset, OFFSET_INDEX_SUFFIX),
@@ -101,10 +101,10 @@ class Segment:
         created_ms: int,
         jitter_ms: int,
     ) -> Segment:
-        """Make the files of a new active segment. The names are durable after the directory was synced.
+        """Make the files of a new active segment. The names are durable once the directory was synced.
 
         Stale files of the same names are removed first (spec E6). With ``preallocate`` the log file is
-        ``segment.bytes`` long from the start. ``created_ms`` is elapsed time, as the segment's age is counted on it.
+        ``segment.bytes`` long from the start. ``created_ms`` is elapsed time, the base of the segment's age.
         """
         remove_segment_files(file_system, directory, base_offset)
         segment = cls(
@@ -130,7 +130,7 @@ class Segment:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of batches written so far."""
+        """The bytes of the batches that are written so far."""
         return self.log.size_bytes
 
     @size_bytes.setter
@@ -139,7 +139,7 @@ class Segment:
 
     @property
     def holes(self) -> tuple[ByteRange, ...]:
-        """Damaged bytes between good ones, in order; only recovery sets them."""
+        """Damaged bytes between good ones, in order. Only recovery sets them."""
         return self.log.holes
 
     @holes.setter
@@ -148,7 +148,7 @@ class Segment:
 
     @property
     def sealed(self) -> bool:
-        """Whether nothing more is appended."""
+        """Whether appending has ended."""
         return self.log.sealed
 
     @property
@@ -158,15 +158,15 @@ class Segment:
 
     @property
     def indexes_were_opened(self) -> bool:
-        """Whether one is or was open; an active segment's file then has its full length."""
+        """Whether an index is or was open. An active segment's index file then has its full length."""
         return self.offset_index.was_opened or self.time_index.was_opened
 
     def close_file(self) -> None:
-        """Let the log file go until it is next read; before anybody else holds the segment."""
+        """Close the log file until its next read. Only for a segment without other holders."""
         self.log.close()
 
     def hold_open(self) -> None:
-        """Open everything, so that whoever holds this segment can read on when the files are unlinked."""
+        """Open all files, so that holders of this segment can read on when the files are unlinked."""
         _ = self.file
         self.offset_index.get()
         self.time_index.get()
@@ -176,7 +176,7 @@ class Segment:
 
     @property
     def builder(self) -> IndexBuilder:
-        """What the writer knows about the next index entry."""
+        """The state of the writer for the next index entry."""
         builder = self.indexer
         if builder is None:
             with self._building:
@@ -190,11 +190,11 @@ class Segment:
 
     @property
     def is_ready(self) -> bool:
-        """Whether an append would find everything open."""
+        """Whether an append would find all files open."""
         return self.indexer is not None and self.log.is_open and self.offset_index.is_open and self.time_index.is_open
 
     def index_room(self) -> int:
-        """How many more entries both indexes take; the time index keeps one for ``seal`` (spec C8)."""
+        """Return how many more entries both indexes take. The time index keeps one for ``seal`` (spec C8)."""
         offset_index = self.offset_index.get()
         time_index = self.time_index.get()
         return min(
@@ -225,7 +225,7 @@ class Segment:
         log.size_bytes = position
 
     def append_one(self, batch: ValidBatch, last_offset: Offset) -> bool:
-        """As ``append``, one batch that ends with ``last_offset``; whether it got an entry in the indexes."""
+        """Append one batch that ends with ``last_offset``. Return whether it got an entry in the indexes."""
         log, builder = self.log, self.builder
         position = log.size_bytes
         log.check_size(position)
@@ -240,56 +240,56 @@ class Segment:
 
     def add_index_entries(self, last_offset: Offset, position: Position) -> None:
         """Give the batch that was just written at ``position`` an entry in both indexes, if they have room."""
-        # The log rolls before they are full, but between groups. An entry less only lengthens the walk to a batch.
+        # The log rolls before they are full, but between groups. A missing entry only makes the walk longer.
         if self.index_room() > 0:
             self.offset_index.get().append(last_offset, position)
             self.time_index.get().maybe_append(*self.builder.max_timestamp)
 
     def undo_append(self, size_bytes: int, log_end: Offset, max_timestamp: TimestampOffset) -> None:
-        """Remove what a failed ``append`` left, or one whose aborted transactions could not be noted.
+        """Remove the bytes of a failed ``append``, or of one whose aborted transactions could not be noted.
 
         ``size_bytes``, ``log_end`` and ``max_timestamp`` were true before it.
 
         Raises:
-            OSError: the disk refuses this too.
+            OSError: the disk refuses this as well.
         """
         self.size_bytes = size_bytes
-        # A disk that became read-only has taken nothing, and would not take this either.
+        # A disk that became read-only has taken no bytes, and would also refuse the truncation.
         if self.file.size() != size_bytes:
             self.file.truncate(size_bytes)
             if self._settings.preallocated_bytes:
                 self.file.truncate(self._settings.preallocated_bytes)
             fsync(self.file.sync)
         for index in (self.offset_index, self.time_index):
-            # One that is not open has no entry of what failed.
+            # An index that is not open has no entry of the failed append.
             if index.is_open:
                 index.get().truncate_to(log_end)
         self.transactions.undo(log_end)
         self.builder.restart(max_timestamp)
 
     def check_file(self) -> None:
-        """See ``SegmentFile.check``. Thread: the writer."""
+        """Check the log file; see ``SegmentFile.check``. Thread: the writer."""
         self.log.check(self.size_bytes)
 
     def flush(self, written_bytes: int | None = None) -> None:
-        """Make all that was appended durable, aborted transactions included.
+        """Make all appended batches durable, aborted transactions included.
 
-        The other indexes follow in ``seal``: recovery rebuilds an active segment's. Beside an append, which may grow it
-        or be undone meanwhile, ``written_bytes`` says how much is there in any case.
+        The indexes follow in ``seal``: recovery rebuilds those of an active segment. Beside an append, which may grow
+        the file or be undone, ``written_bytes`` is the size that is certainly written.
         """
         self.log.check(self.size_bytes if written_bytes is None else written_bytes)
         fsync(self.file.sync)
         fsync(self.transactions.flush)
 
     def seal(self) -> None:
-        """End appending: a last time index entry, everything cut to what is used, all of it durable (spec E6).
+        """End appending: add a last time index entry, cut all files to their used size, make all durable (spec E6).
 
-        Calling it again does no harm; after the error of a full disk it may be called again.
+        A second call does no harm. After the error of a full disk it may be called again.
         """
         time_index = self.time_index.get()
         if self.builder.max_timestamp.timestamp > NO_TIMESTAMP:
             time_index.maybe_append(*self.builder.max_timestamp, skip_full_check=True)
-        # Also where that is its length: the disk may keep room behind it.
+        # Also if the size is the same: the disk may keep room behind it.
         self.file.truncate(self.size_bytes)
         fsync(self.file.sync)
         for index in (self.offset_index.get(), time_index):
@@ -311,7 +311,7 @@ class Segment:
         self.transactions.index.get().truncate_to(offset)
         self.size_bytes = kept_bytes
         self.file.truncate(kept_bytes)
-        # It remembers places; those of a read that is under way go with it.
+        # The search remembers positions. A read in progress adds its own to the old search, which is dropped.
         self.search = None
         fsync(self.file.sync)
         self._reload_max_timestamp()
@@ -337,7 +337,7 @@ class Segment:
     # Reading
 
     def walk(self, position: int, limit: int) -> Iterator[StoredBatch]:
-        """The batches in ``[position, limit)``, by their headers.
+        """Yield the batches in ``[position, limit)``, by their headers.
 
         Raises:
             CorruptionError: the bytes there are no batches.
@@ -345,7 +345,7 @@ class Segment:
         return self.log.walk(position, limit)
 
     def locate(self, offset: Offset, limit: int) -> StoredBatch | None:
-        """The first batch below byte ``limit`` that ends at or above ``offset`` (spec A18)."""
+        """Return the first batch below byte ``limit`` that ends at or above ``offset`` (spec A18)."""
         for batch in self.walk(self._verified_lower_bound(offset, limit).position, limit):
             if batch.header.last_offset >= offset:
                 return batch
@@ -353,7 +353,7 @@ class Segment:
 
     @property
     def batch_search(self) -> BatchSearch:
-        """The search for whole batches, made at its first use. Its ``find_cached`` never waits for the disk."""
+        """Return the search for whole batches, made at its first use. Its ``find_cached`` never waits for the disk."""
         search = self.search
         if search is None:
             settings = self._settings
@@ -365,11 +365,11 @@ class Segment:
     def read(
         self, offset: Offset, limit: int, max_bytes: int, *, min_one: bool, content_bytes_max: int = 0
     ) -> SegmentRead | None:
-        """Whole batches from the one that holds ``offset`` on, at most ``max_bytes`` of them (spec D14).
+        """Return whole batches from the one that holds ``offset`` on, at most ``max_bytes`` of them (spec D14).
 
-        With ``min_one`` the first batch comes whole, however large. ``None`` when nothing at or above ``offset``
-        lies below byte ``limit``; a read of 0 bytes when the first batch exceeds ``max_bytes``. It ends before damage.
-        What is no longer than ``content_bytes_max`` may come with its content.
+        With ``min_one`` the first batch comes whole, however large. ``None`` if no batch at or above ``offset``
+        lies below byte ``limit``; a read of 0 bytes if the first batch exceeds ``max_bytes``. It ends before damage.
+        A read of at most ``content_bytes_max`` may come with its content.
         """
         found = self.batch_search.find(offset, limit, max_bytes, min_one=min_one, content_bytes_max=content_bytes_max)
         return self._read(offset, limit, max_bytes, min_one=min_one) if found is None else found
@@ -408,9 +408,9 @@ class Segment:
         latest: int | None = None,
         bytes_max: int | None = None,
     ) -> TimestampedRecord | None:
-        """The first record, in offset order, at or after ``timestamp`` and at or above ``start_offset``.
+        """Return the first record, in offset order, at or after ``timestamp`` and at or above ``start_offset``.
 
-        Records after ``latest`` do not count. Batches are looked at that begin within ``bytes_max`` of the first.
+        Records after ``latest`` do not count. Only batches that begin within ``bytes_max`` of the first are read.
         """
         nothing = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         entry = self._look_up(self.time_index, lambda index: index.lookup(timestamp), nothing)
@@ -431,12 +431,12 @@ class Segment:
         return None
 
     def find_max_timestamp(self, start_offset: Offset, limit: int) -> TimestampedRecord | None:
-        """The first record with the largest timestamp among those at or above ``start_offset``."""
+        """Return the first record with the largest timestamp among those at or above ``start_offset``."""
         start = self._verified_lower_bound(start_offset, limit).position
         return find_largest(self.file, lambda: self.walk(start, limit), start_offset)
 
     def first_record_timestamp(self) -> int:
-        """The timestamp of the segment's first record, ``NO_TIMESTAMP`` without records."""
+        """Return the timestamp of the segment's first record, ``NO_TIMESTAMP`` without records."""
         return first_timestamp(self.file, self.walk(0, self.size_bytes))
 
     @property
@@ -460,7 +460,7 @@ class Segment:
                     )
                 return self._largest if self.indexer is None and self._largest else self.builder.max_timestamp
             if self._largest is None:
-                # Retention asks every segment in turn; none stays open for that (spec C4).
+                # Retention asks one segment after the other. None stays open for that (spec C4).
                 self._largest = self.time_index.ask(lambda index: index.last_entry)
             return self._largest
         except OSError as error:
@@ -471,16 +471,16 @@ class Segment:
             return builder.max_timestamp
 
     def retention_timestamp(self) -> int:
-        """The newest record's timestamp, or when the log file was last written if no record has one (spec E5)."""
+        """Return the newest record's timestamp; if there is none, when the log file was last written (spec E5)."""
         timestamp = self.largest_timestamp.timestamp
         return timestamp if timestamp != NO_TIMESTAMP else self.modified_ms()
 
     def modified_ms(self) -> int:
-        """When the log file was last written, for segments without timestamps (spec E5)."""
+        """Return when the log file was last written, for segments without timestamps (spec E5)."""
         return self.log.modified_ms()
 
     def _verified_lower_bound(self, offset: Offset, limit: int) -> OffsetPosition:
-        """An index entry at or below ``offset`` that the log confirms, or the segment's beginning.
+        """Return an index entry at or below ``offset`` that the log confirms, or the segment's beginning.
 
         An index carries no checksum: a garbled entry must never make a read skip records.
         """
@@ -492,7 +492,7 @@ class Segment:
         return OffsetPosition(self.base_offset, Position(0))
 
     def _look_up(self, index: LazyIndex[IndexT], question: Callable[[IndexT], AnswerT], without: AnswerT) -> AnswerT:
-        """Ask an index; a disk that cannot open it costs a longer walk, not the answer (disk rule 8)."""
+        """Ask an index. If the disk cannot open it, return ``without``: a longer walk finds the same (disk rule 8)."""
         try:
             return question(index.get())
         except OSError as error:
@@ -515,7 +515,7 @@ class Segment:
     # Deleting
 
     def mark_deleted(self) -> list[Path]:
-        """Rename the files to ``.deleted``; whoever holds the segment reads on. Return the new names (spec E7)."""
+        """Rename the files to ``.deleted``; holders of the segment read on. Return the new names (spec E7)."""
         if self._file_system.exists(self.log.path):
             self.log.rename(_deleted(self.log.path))
         renamed = [self.log.path]
@@ -526,7 +526,7 @@ class Segment:
         return renamed
 
     def moved_to(self, directory: Path) -> None:
-        """Take note that the directory was renamed to ``directory``."""
+        """Note that the directory was renamed to ``directory``."""
         self.log.moved_to(directory)
         for index in (self.offset_index, self.time_index, self.transactions.index):
             index.moved(directory / index.path.name)
