@@ -66,7 +66,7 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the logs are open and the stop has not begun."""
+        """Whether requests are answered: the logs are open, and the stop is yet to begin."""
         return self._parts is not None and not self._stopping
 
     @property
