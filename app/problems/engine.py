@@ -1,6 +1,6 @@
 """The one table from errors of the engine and of the record formats to problems.
 
-What went wrong inside the service stays in its log, under a request id that the answer names.
+Details of internal errors stay in the service's log, under a request id that the answer names.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def record_problem(
 ) -> Problem:
     """Return the answer to records that the log refuses, each named by ``pointer`` of its place.
 
-    A client that sent records has no batch at a byte: the first fault is what it reads first.
+    The detail is the first fault. The engine's own words name bytes of batches, but the client has sent records.
     """
     problem = problem_for(error)
     problem.errors = [fault._asdict() for fault in _record_faults(record_errors, problem.code, pointer)]

@@ -99,7 +99,7 @@ def _pointer(location: Sequence[int | str]) -> str:
 
 
 def install(app: FastAPI, paths: Paths) -> None:
-    """Answer every error of ``app``, whose paths are ``paths``, with a problem: its 404, 405, 422 and 500 also."""
+    """Answer every error of ``app``, whose paths are ``paths``, with a problem, also its 404, 405, 422 and 500."""
 
     async def answer(request: Request, error: Exception) -> Response:
         return problem_for(error).response(instance_of(request.scope))
@@ -114,7 +114,7 @@ def install(app: FastAPI, paths: Paths) -> None:
         let_go_of_frames(error)
         return validation_problem(error).response(instance_of(request.scope))
 
-    # Exception: an error of a middleware outside of ours, which answers all others.
+    # Exception: an error of a middleware outside of ``ProblemMiddleware``, which answers all errors inside.
     for kind in (Problem, StorageError, RecordFormatError, Exception):
         app.add_exception_handler(kind, answer)
     app.add_exception_handler(HTTPException, answer_http)

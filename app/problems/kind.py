@@ -39,7 +39,7 @@ class At(Flag):
     PRODUCE = auto()
     """Routes that append records."""
     PRODUCER = auto()
-    """Routes that give or end a producer's identity; those of transactions are among them."""
+    """Routes that give or end a producer's identity, including the routes of transactions."""
     TRANSACTION = auto()
     """Routes that end a transaction."""
     CONTROL = auto()

@@ -101,7 +101,7 @@ class RequestContext:
         number = request_id.get() if CONTINUATION in scope else None
         if number is None:
             number = _given(scope, _NAME, _TAKEN) or new_request_id()
-            # Not reset afterwards: each request has a task of its own, and the server logs its access behind us.
+            # Not reset afterwards: each request has a task of its own, and the server logs its access later.
             request_id.set(number)
             principal.set(None)
             client_id.set(_given(scope, _CLIENT_NAME, _CLIENT_ID) or "")

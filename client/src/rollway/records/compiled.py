@@ -1,4 +1,4 @@
-"""Which modules are compiled: those that the package was installed with, unless the environment asks for plain Python.
+"""The compiled modules: all that the package was installed with, unless the environment asks for plain Python.
 
 A compiled module ``x_c`` does the same as the plain module ``x_py``, and ``x`` calls one of them. With
 ``ROLLWAY_PURE_PYTHON=1`` in the environment, no module of this process is a compiled one.

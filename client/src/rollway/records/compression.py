@@ -75,7 +75,7 @@ def compress(codec: Codec, records: Buffer, level: int | None = None) -> Buffer:
 def decompress(codec: Codec, body: memoryview, decompressed_bytes_max: int) -> bytes | memoryview:
     """Decompress the record section of a batch, to at most ``decompressed_bytes_max``.
 
-    Takes memory for the bytes that come out, not for those that the stream claims.
+    Takes memory for the bytes that come out, not for the size that the stream claims.
 
     Raises:
         BrokenBatchError: the stream is damaged, cut off, or followed by other bytes.
@@ -112,13 +112,13 @@ class _Output:
 
 
 def _decompress_gzip(body: memoryview, bytes_max: int) -> bytes:
-    """One gzip member or several, one after the other."""
+    """Decompress one gzip member or more, end to end."""
     output = _Output(len(body), bytes_max)
     position = 0
     try:
         while position < len(body) or position == 0:
             member = zlib.decompressobj(wbits=31)
-            # In pieces, because what follows a member is copied out at its end.
+            # In pieces, because zlib copies the input behind a member at the end of the member.
             while not member.eof:
                 piece = member.unconsumed_tail
                 if not piece:
@@ -142,7 +142,7 @@ def _compress_xerial(records: memoryview) -> bytes:
 
 
 def _decompress_snappy(body: memoryview, bytes_max: int) -> bytes:
-    """xerial frames when they begin with their magic, otherwise one raw block, as Kafka's readers do."""
+    """Decompress xerial frames if they begin with their magic, otherwise one raw block, as Kafka's readers do."""
     output = _Output(len(body), bytes_max)
     if body[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         output.add(_decompress_snappy_block(body, bytes_max))
@@ -185,7 +185,7 @@ def _decompress_snappy_block(block: memoryview, bytes_max: int) -> bytes:
 
 
 def _decompress_lz4(body: memoryview, bytes_max: int) -> bytes:
-    """One LZ4 frame, as Kafka writes it."""
+    """Decompress one LZ4 frame, as Kafka writes it."""
     output = _Output(len(body), bytes_max)
     frame = lz4.frame.LZ4FrameDecompressor()
     piece: Buffer = body
@@ -217,7 +217,7 @@ def find_lz4_obstacle(body: memoryview) -> str | None:
 
 
 def _decompress_zstd(body: memoryview, bytes_max: int) -> bytes:
-    """zstd frames, one or several."""
+    """Decompress one zstd frame or more."""
     output = _Output(len(body), bytes_max)
     try:
         _check_zstd_frames(body)

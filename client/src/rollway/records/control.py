@@ -22,7 +22,7 @@ _VERSION = 0
 
 
 class ControlType(IntEnum):
-    """How the transaction ended."""
+    """The end of a transaction: aborted or committed."""
 
     ABORT = 0
     COMMIT = 1

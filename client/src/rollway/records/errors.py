@@ -58,7 +58,7 @@ class UnknownCodecError(RecordFormatError):
 class UnsupportedMagicError(RecordFormatError):
     """The bytes carry another magic than the reader's: 2 for record batches, 0 or 1 for message sets.
 
-    ``is_known``: the magic is one of those three, so that the bytes are of the other format. No format has any other.
+    ``is_known``: the magic is 0, 1 or 2, so that the bytes are of the other format. No format has another magic.
     """
 
     kafka_code = 43

@@ -12,7 +12,7 @@
     headers        each: nameLength varint, name (UTF-8), valueLength varint (-1: null), value
 
 ``reader_c`` reads sections in C where it was compiled, otherwise ``reader_py`` reads them in Python. Both find the same
-records. ``reader_c`` only tells that a section is broken; ``reader_py`` tells how, so there is one wording.
+records. ``reader_c`` only finds that a section is broken. ``reader_py`` explains the fault, so there is one wording.
 """
 
 from __future__ import annotations

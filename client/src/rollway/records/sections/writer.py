@@ -56,7 +56,7 @@ def write_lists(
     values: Sequence[bytes | None],
     headers: Sequence[Sequence[tuple[str, bytes | None]]] | None = None,
 ) -> bytes:
-    """``write_section`` of records that are lists of the same length.
+    """Write all records, at least one, as ``write_section``. They are lists of the same length.
 
     Raises:
         ValueError: as ``write_section``.
