@@ -30,8 +30,7 @@ _APPENDS_PER_TURN = 32
 
 
 def transactional_id_of(producing: Producing, batches: Sequence[ValidBatch], named: str | None) -> str | None:
-    """Return the transactional id of these batches: ``named``, or that of their producer; ``None`` without a
-    transaction.
+    """Return the transactional id of these batches: ``named``, or their producer's; ``None`` without one.
 
     Raises:
         InvalidTxnStateError: one is named, but no batch is transactional.

@@ -22,9 +22,7 @@ class StickyPartitioner:
         self._current: dict[str, tuple[int, int]] = {}
 
     def take(self, topic: str, partitions: Sequence[int], size_bytes: int) -> int:
-        """Return the partition for ``size_bytes`` of keyless records: one of ``partitions``, another after enough
-        bytes.
-        """
+        """Return the one of ``partitions`` that takes ``size_bytes`` of keyless records; it changes after enough."""
         with self._lock:
             number, used_bytes = self._current.get(topic, (-1, 0))
             if number not in partitions or used_bytes >= STICKY_BYTES:

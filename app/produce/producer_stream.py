@@ -67,9 +67,7 @@ class ProducerStream(RecordStream):
         await self._submit(log, batches)
 
     async def _count_stored(self, log: Partition) -> int:
-        """Return how many of the next records the log has already, counted behind all appends that were submitted
-        before.
-        """
+        """Return how many of the next records the log has already, behind all appends submitted before."""
         stamp = self._stamp
         self._producing.turns.begin_stream(log.name, stamp.producer_id, self)
         state = await self._producing.engine.appends.producer_state(log, stamp.producer_id, behind_appends=True)
