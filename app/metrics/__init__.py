@@ -1,1 +1,1 @@
-"""Counters and gauges for Prometheus."""
+"""Counters and gauges for Prometheus. ``metrics`` has every metric of the service by name."""

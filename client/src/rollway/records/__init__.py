@@ -9,8 +9,8 @@ in two pieces. In lists: ``encode_lists``. Records one by one: ``Record``, ``col
 The framing of fetch answers in Kafka 0.7: ``encode_frame``, ``encode_multi_frame`` and their heads; its entries:
 ``encode_entries``, ``decode_entries``.
 
-``sections`` reads and writes the records of a batch, in C where it was compiled. ``message_sets`` has the older
-formats. Start with ``batch``, then ``sections.reader``.
+``sections`` reads and writes the records of a batch, in C where it was compiled. ``compression`` has the codecs.
+``message_sets`` has the older formats. Start with ``batch``, then ``sections.reader``.
 """
 
 from rollway.records.batch import (
