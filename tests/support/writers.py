@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from app.engine_local.partitions.flush_pace import FlushPace
-from app.engine_local.partitions.partition_writer import MailboxLimits, PartitionWriter
+from app.engine_local.partitions.mailbox import MailboxLimits
+from app.engine_local.partitions.partition_writer import PartitionWriter
 from log_model.batches.batch_validation import ValidBatch, validate_batches
 from log_model.clock import ManualClock
 from rollway.records import Record, columns_from_records, encode_batch

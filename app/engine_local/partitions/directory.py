@@ -13,7 +13,8 @@ from app.engine.partitions import Partition
 from app.engine_local.partitions.fetch_waiters import FetchWaiters
 from app.engine_local.partitions.flush_pace import FlushPace
 from app.engine_local.partitions.log_start_moves import LogStartMoves
-from app.engine_local.partitions.partition_writer import MailboxLimits, PartitionWriter
+from app.engine_local.partitions.mailbox import MailboxLimits
+from app.engine_local.partitions.partition_writer import PartitionWriter
 from app.engine_local.partitions.produce_waiters import ProduceWaiters
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
@@ -94,11 +95,11 @@ class Partitions:
 
     def mailbox_count(self) -> int:
         """Return the number of requests that wait to be written."""
-        return sum(writer.mailbox_count for writer in self.writers())
+        return sum(len(writer.mailbox) for writer in self.writers())
 
     def mailbox_bytes(self) -> int:
         """Return the bytes that wait to be written."""
-        return sum(writer.mailbox_bytes for writer in self.writers())
+        return sum(writer.mailbox.size_bytes for writer in self.writers())
 
     # Writers
 

@@ -75,7 +75,7 @@ def test_a_topic_may_be_deleted_while_it_is_written_and_polled() -> None:
         first = made.engine.appends.submit(log, valid_batches(log, b"x"), options)
         await gate.reached()
         deleting = asyncio.ensure_future(made.engine.topics.delete("t"))
-        await eventually(lambda: made.engine.writer_of(log).mailbox_count == 1)
+        await eventually(lambda: len(made.engine.writer_of(log).mailbox) == 1)
         late = made.engine.appends.submit(log, valid_batches(log, b"late"), options)
         gate.open()
         await deleting

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from app.engine_local.partitions.flush_pace import TRUST_MIN, FlushPace
-from app.engine_local.partitions.partition_writer import MailboxLimits
+from app.engine_local.partitions.mailbox import MailboxLimits
 from app.engine_local.partitions.pending_append import PendingAppend
 from log_model.errors import PartitionFailedError
 from tests.crash.simulated_disk import Operation
@@ -76,7 +76,7 @@ def test_a_slow_fsync_on_the_loop_sends_the_next_to_threads() -> None:
     async def scenario(stand: WriterStand) -> None:
         threads = threads_of_syncs(stand)
         await append(stand, b"a").fsynced
-        stand.writer._pace.note_here(1.0)
+        stand.writer.flushes.pace.note_here(1.0)
         await append(stand, b"b").fsynced
         assert [thread is threading.current_thread() for thread in threads] == [True, False]
 

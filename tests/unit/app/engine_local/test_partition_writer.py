@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.engine_local.partitions import partition_writer
-from app.engine_local.partitions.partition_writer import MailboxLimits
+from app.engine_local.partitions.mailbox import MailboxLimits
 from app.problems.engine import problem_for
 from app.problems.problem import Problem
 from log_model.errors import (
@@ -158,10 +158,10 @@ def test_a_mailbox_is_limited_in_bytes_but_takes_one_large_request() -> None:
         large = stand.writer.append(append_request(stand.log, b"y"), size_bytes=5000)
         with pytest.raises(Problem, match="too much waits"):
             append(stand, b"z")
-        assert stand.writer.mailbox_bytes == 5000
+        assert stand.writer.mailbox.size_bytes == 5000
         gate.open()
         await large.fsynced
-        assert stand.writer.mailbox_bytes == 0
+        assert stand.writer.mailbox.size_bytes == 0
 
     on_stand(scenario, MailboxLimits(bytes_max=1000))
 
@@ -294,7 +294,7 @@ def test_jobs_run_in_their_turn_and_never_beside_an_fsync() -> None:
         before = append(stand, b"before")
         await gate.reached()
         job = asyncio.ensure_future(stand.writer.run(lambda: order.append("job")))
-        await eventually(lambda: stand.writer.mailbox_count == 1)
+        await eventually(lambda: len(stand.writer.mailbox) == 1)
         after = append(stand, b"after")
         before.fsynced.add_done_callback(lambda _: order.append("before"))
         after.written.add_done_callback(lambda _: order.append("after"))

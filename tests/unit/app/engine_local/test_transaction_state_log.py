@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from app.engine_local import keyed_log
-from app.engine_local.partitions.partition_writer import MailboxLimits
+from app.engine_local.partitions.mailbox import MailboxLimits
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.log import state_log
 from app.problems import kinds

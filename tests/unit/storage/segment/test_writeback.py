@@ -71,8 +71,8 @@ async def append(stand: WriterStand, count: int) -> None:
     for _ in range(count):
         await append_one(stand)
         # What is asked for here is asked for before the next append.
-        if stand.writer._writeback is not None:
-            await stand.writer._writeback
+        if stand.writer.flushes.writeback is not None:
+            await stand.writer.flushes.writeback
 
 
 def check_pieces(asked: list[Asked]) -> None:
