@@ -13,7 +13,7 @@ from fastapi import Depends, FastAPI
 from app.access.authentication import Authentication
 from app.access.needs import check_needs, open_paths
 from app.fast_path.declarations import TIER
-from app.fast_path.tier import Tier
+from app.fast_path.dispatcher import Tier
 from app.http import methods
 from app.http.compression import AnswerCompression
 from app.http.connection.parking import ParkedRequests

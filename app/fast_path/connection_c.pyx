@@ -24,7 +24,7 @@ from libc.string cimport memcmp, memcpy
 from app.http.connection.request_heads_c cimport Head, Span, key_of, read_head, request_head
 
 from app.http.transfer.file_transfer import CORKED_BYTES_MIN, UNSENT_TIMES_MAX, UNSENT_TIMES_TOTAL
-from app.http.connection.hot import HotAnswer
+from app.http.connection.fast_path_interface import HotAnswer
 from app.fast_path.plain_requests import SLICED_BYTES_MIN, TURN_SECONDS as MAX_TURN_SECONDS, PlainRequests, common_lines
 from app.problems.request_context import given_request_id
 from app.http.connection.protocol import Stage, Waits

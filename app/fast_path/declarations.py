@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fastapi import Request
 
 from app.fast_path.request import HotRequest
-from app.http.connection.hot import Outcome
+from app.http.connection.fast_path_interface import Outcome
 from app.quotas.limits import QuotaKind
 
 if TYPE_CHECKING:

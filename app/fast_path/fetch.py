@@ -13,7 +13,7 @@ from app.engine_local.reading.ranges import read_range
 from app.fast_path.request import HotRequest
 from app.fetch.fetch_headers import aborted_header, fetched_headers
 from app.fetch.fetched_records import ISOLATIONS
-from app.http.connection.hot import HotAnswer, make_head
+from app.http.connection.fast_path_interface import HotAnswer, make_head
 from app.media_types import OCTETS, RECORD_BATCHES
 from app.quotas.limits import QuotaKind
 from log_model.offsets import Offset

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from app.fast_path.request import HotRequest
 from app.fetch.fetched_records import records_of
-from app.http.connection.hot import HotAnswer, make_head
+from app.http.connection.fast_path_interface import HotAnswer, make_head
 from app.http.connection.response_cycle import TLS_PIECE_BYTES
 from app.media_types import JSON, NDJSON
 from app.problems.problem import Problem

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Handlers of plain requests in C: the ``quick`` of their targets (see ``app.http.connection.hot``).
+"""Handlers of plain requests in C: the ``quick`` of their targets (see ``app.http.connection.fast_path_interface``).
 
 They have no plain twin: ``app.fast_path.fetch`` and ``app.fast_path.produce`` handle the requests that these leave, with nothing
 changed, and all requests without a compiler. None of them holds a log or a snapshot: targets outlive their topics.
@@ -16,7 +16,7 @@ from libc.string cimport memcpy
 import weakref
 
 from app.fast_path.connection_c import Ticket
-from app.http.connection.hot import HotAnswer
+from app.http.connection.fast_path_interface import HotAnswer
 from storage.segment import batch_search
 from storage.log.append_c import append, is_plain_batch
 from log_model.clock import SystemClock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.fast_path.request import HotRequest
-from app.http.connection.hot import HotAnswer, make_head
+from app.http.connection.fast_path_interface import HotAnswer, make_head
 from schemas.health import Health
 
 _BODY = Health().model_dump_json().encode()

@@ -16,8 +16,16 @@ from typing import Any, ClassVar
 from app.http.bodies.body import BODY_BYTES_ALWAYS_TAKEN
 from app.http.bodies.body_sink import SINK_BYTES_MIN, BodyBuffers, BodySink
 from app.http.bodies.byte_budget import Hold
-from app.http.connection.exchange import HotExchange, failed_request, log_access, make_cycle, scope_of
-from app.http.connection.hot import HotAnswer, HotCall, HotTier, HotWait, RequestHead, ResolvedTarget, plain_heads
+from app.http.connection.deferred_answer import HotExchange, failed_request, log_access, make_cycle, scope_of
+from app.http.connection.fast_path_interface import (
+    HotAnswer,
+    HotCall,
+    HotTier,
+    HotWait,
+    RequestHead,
+    ResolvedTarget,
+    plain_heads,
+)
 from app.http.connection.protocol import EdgeProtocol, Stage, Waits
 from app.http.transfer.file_transfer import send_at_once
 

@@ -16,7 +16,7 @@ from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.partitions.produce_waiters import lacks_copies, timed_out
 from app.event_loop.pools import call_in
 from app.fast_path.request import HotRequest
-from app.http.connection.hot import HotAnswer, HotWait, Outcome, make_head
+from app.http.connection.fast_path_interface import HotAnswer, HotWait, Outcome, make_head
 from app.problems import request_context
 from app.problems.problem import Problem
 from app.produce.idempotence import refuse_reserved

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from app.fast_path.produce import append_batches, options_of
 from app.fast_path.request import HotRequest
-from app.http.connection.hot import Outcome
+from app.http.connection.fast_path_interface import Outcome
 from app.problems.problem import Problem
 from app.record_json.record_batches import compresses, plain_batches, validated_batches
 from app.record_json.translate import parse_record_list

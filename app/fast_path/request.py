@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.access.access import Access
-from app.http.connection.hot import HotCall, Quick, RequestHead, ResolvedTarget
+from app.http.connection.fast_path_interface import HotCall, Quick, RequestHead, ResolvedTarget
 from app.quotas.throttling import Client
 
 

@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.event_loop.turns import Turns
 from app.fast_path.plain_requests import PlainRequests
 from app.http.connection.connection_limits import ConnectionLimits, Peers
-from app.http.connection.hot import HotTier, plain_heads
+from app.http.connection.fast_path_interface import HotTier, plain_heads
 from app.http.connection.protocol import EdgeProtocol
 from app.http.connection.uvicorn_internals import missing_internals
 from app.http.transfer.transfer_turns import TransferTurns

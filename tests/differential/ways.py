@@ -16,7 +16,15 @@ from typing import Any, NamedTuple, Self, cast
 import uvicorn
 from uvicorn.server import ServerState
 
-from app.http.connection.hot import HotAnswer, HotCall, HotWait, RequestHead, ResolvedTarget, headers_of, make_head
+from app.http.connection.fast_path_interface import (
+    HotAnswer,
+    HotCall,
+    HotWait,
+    RequestHead,
+    ResolvedTarget,
+    headers_of,
+    make_head,
+)
 from app.server import connections
 from app.settings import Settings
 from tests.differential.streams import FAIL, JOIN, LEAVE, QUICK, SERVE, WAIT

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.test_hot_twin import Case, Pair, batch_of, comparable, connect, running_pair
+from tests.http.test_fast_path_agrees import Case, Pair, batch_of, comparable, connect, running_pair
 from tests.support.edge_server import Answer
 from tests.support.writers import record_batch
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from app.fast_path.tier import Tier
+from app.fast_path.dispatcher import Tier
 from app.http.transfer.wire import NotBareError
 from app.server import connections
 from tests.http.test_plain_requests import batch, get, group_sizes, offset_of, one_turn, post, trust_the_disk

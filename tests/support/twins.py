@@ -25,7 +25,7 @@ CHOOSERS = (
 
 OTHERS = (
     # The parser: without it no request is answered on its connection, which is not what the plain twin of a test is.
-    "app.http.connection.hot.plain_heads",
+    "app.http.connection.fast_path_interface.plain_heads",
     # Used by the compiled handlers alone, which quick_answers stands for.
     "app.fast_path.produce.plain_append",
 )

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.event_loop.turns import Turns
 from app.http.connection.connection_limits import Refusal, problem_of
-from app.http.connection.exchange import HotExchange
+from app.http.connection.deferred_answer import HotExchange
 from app.http.connection.request_reader import RequestReader
 from app.http.connection.response_cycle import EdgeCycle
 from app.http.connection.stages import Stage as Stage

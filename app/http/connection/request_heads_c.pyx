@@ -330,7 +330,7 @@ cdef bytes key_of(const char* data, Head* head):
 
 
 cdef class RequestHead:
-    """A plain head as objects: see ``app.http.connection.hot.RequestHead``."""
+    """A plain head as objects: see ``app.http.connection.fast_path_interface.RequestHead``."""
 
     cdef readonly bytes raw, key, method, target, content_type, accept, accept_encoding, client_id, request_id, host
     cdef readonly object authorization, number

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from storage.log.log_snapshot import LogSnapshot
-from tests.http.test_hot_twin import Case, batch_of, comparable, running_pair
+from tests.http.test_fast_path_agrees import Case, batch_of, comparable, running_pair
 from tests.http.test_plain_requests import batch, connect, for_the_application, get, post, server
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer, http_client

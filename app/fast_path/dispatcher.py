@@ -23,7 +23,15 @@ from app.access.operations import CLUSTER, Resource, ResourceKind
 from app.fast_path.declarations import HotDeclaration, declarations_of
 from app.fast_path.request import HotRequest
 from app.http.bodies.byte_budget import Hold
-from app.http.connection.hot import Headers, HotAnswer, HotCall, Outcome, Peer, RequestHead, ResolvedTarget
+from app.http.connection.fast_path_interface import (
+    Headers,
+    HotAnswer,
+    HotCall,
+    Outcome,
+    Peer,
+    RequestHead,
+    ResolvedTarget,
+)
 from app.http.connection.parking import Parked
 from app.paths import API
 from app.problems import request_context

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from app.http.connection.hot import plain_heads
+from app.http.connection.fast_path_interface import plain_heads
 from app.record_json import record_batches
 from log_model.clock import ManualClock
 from rollway.records import Codec, Record, columns_from_records, encode_batch

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.protocols.utils import get_client_addr
 
-from app.http.connection.hot import HotAnswer, HotCall, HotTier, HotWait, RequestHead, headers_of
+from app.http.connection.fast_path_interface import HotAnswer, HotCall, HotTier, HotWait, RequestHead, headers_of
 from app.http.transfer.file_transfer import FileTransfer, StalledError
 from app.http.transfer.transfer_turns import TransferTurns
 from app.http.transfer.unsent_parts import FileEndedError

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from app.access import authentication
 from app.fast_path import declarations
 from app.fast_path.declarations import declarations_of
-from app.fast_path.tier import Tier
+from app.fast_path.dispatcher import Tier
 from app.http import allowed_hosts, compression, negotiation
 from app.http.bodies import body
 from app.http.connection import connection_limits
@@ -32,7 +32,7 @@ from app.routes.records import (
     records,
     single_record,
 )
-from tests.http.test_hot_twin import RAW, Pair, comparable, fetch_case, pair
+from tests.http.test_fast_path_agrees import RAW, Pair, comparable, fetch_case, pair
 
 __all__ = ["pair"]
 
