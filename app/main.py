@@ -12,8 +12,8 @@ from fastapi import Depends, FastAPI
 
 from app.access.authentication import Authentication
 from app.access.needs import check_needs, open_paths
-from app.fast_path.declarations import TIER
-from app.fast_path.dispatcher import Tier
+from app.fast_path.declarations import FAST_PATH
+from app.fast_path.dispatcher import FastPath
 from app.http import methods
 from app.http.compression import AnswerCompression
 from app.http.connection.parking import ParkedRequests
@@ -123,7 +123,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
-    setattr(app.state, TIER, Tier(service, ROUTERS))
+    setattr(app.state, FAST_PATH, FastPath(service, ROUTERS))
     app.state.begin_shutdown = service.release
     for router in ROUTERS:
         app.include_router(router)

@@ -110,8 +110,8 @@ def table_of(data: Path, share: float, say: Callable[[str], None]) -> None:
     """Say the rows of the table, each case on the connection and through the application alone."""
     found: dict[str, list[list[float]]] = {}
     tracemalloc.start()
-    for has_hot_tier in (True, False):
-        with ThreadedServer(data / str(has_hot_tier), has_hot_tier=has_hot_tier) as server:
+    for has_fast_path in (True, False):
+        with ThreadedServer(data / str(has_fast_path), has_fast_path=has_fast_path) as server:
             with http_client(server.url) as client:
                 for name, codec in (("plain", "producer"), ("compressed", "gzip")):
                     topic = {"partitions": _SPREAD_PARTITIONS, "config": {"compression.type": codec}}

@@ -4,7 +4,7 @@ that speaks TLS.
 
 It has no plain twin: its base class ``plain_requests.PlainRequests`` handles what this class leaves, and everything without a
 compiler. ``data_received`` handles requests that came whole, whose heads are plain (``request_heads_c.pyx``), and whose target was
-resolved before. A target without a ``quick`` answer has a handler in Python, which is called as the base class calls it.
+resolved before. A target without a ``compiled_handler`` answer has a handler in Python, which is called as the base class calls it.
 Everything else is left to the base class as it came. Nothing is kept from one request to the next.
 
 Thread: the event loop's.
@@ -24,7 +24,7 @@ from libc.string cimport memcmp, memcpy
 from app.http.connection.request_heads_c cimport Head, Span, key_of, read_head, request_head
 
 from app.http.transfer.file_transfer import CORKED_BYTES_MIN, UNSENT_TIMES_MAX, UNSENT_TIMES_TOTAL
-from app.http.connection.fast_path_interface import HotAnswer
+from app.http.connection.fast_path_interface import PlainAnswer
 from app.fast_path.plain_requests import SLICED_BYTES_MIN, TURN_SECONDS as MAX_TURN_SECONDS, PlainRequests, common_lines
 from app.problems.request_context import given_request_id
 from app.http.connection.protocol import Stage, Waits
@@ -68,7 +68,7 @@ cdef object NEXT_REQUEST = Waits.NEXT_REQUEST
 cdef object FIRST_HEAD = Waits.HEAD
 cdef object NOTHING = Waits.NOTHING
 cdef object IDLE = Stage.IDLE
-cdef object twin = PlainRequests.data_received
+cdef object plain_data_received = PlainRequests.data_received
 cdef object begin = PlainRequests.connection_made
 cdef Py_ssize_t SLICED_MIN = SLICED_BYTES_MIN
 cdef double TURN_SECONDS = MAX_TURN_SECONDS
@@ -97,13 +97,13 @@ cdef inline bint is_request_id(const char* data, Span id) noexcept:
     return True
 
 
-cdef class Ticket:
+cdef class QueuedAppend:
     """A request that waits for the end of its turn of the loop; what gave it out calls ``settle`` of its connection.
 
-    ``answer`` is a ``HotAnswer`` or what ``HotTier.serve`` may give instead; ``None`` leaves the request to that.
+    ``answer`` is a ``PlainAnswer`` or what ``PlainDispatcher.serve`` may give instead; ``None`` leaves the request to that.
     """
 
-    cdef public object connection, answer, turn
+    cdef public object connection, answer, awaited
     cdef readonly object body, config, options
     cdef object target
     # Its head, and what that says.
@@ -111,9 +111,9 @@ cdef class Ticket:
     cdef Head head
     cdef double began
 
-    def __init__(self, turn, body, config, options):
-        """``turn.end()``, of whatever it waits for, settles it before its time, or lets it wait for something else."""
-        self.turn, self.body, self.config, self.options = turn, body, config, options
+    def __init__(self, awaited, body, config, options):
+        """``awaited.end()`` settles it before its time, or lets it wait for something else."""
+        self.awaited, self.body, self.config, self.options = awaited, body, config, options
 
     cdef object request_head(self):
         return request_head(PyBytes_AS_STRING(self.raw), &self.head)
@@ -129,7 +129,7 @@ cdef class CompiledRequests:
     cdef public long _message_number
     cdef public double _deadline, _timer_at
     cdef int descriptor
-    cdef object tier, turns, bare_wire, numbers
+    cdef object dispatcher, turns, bare_wire, numbers
     cdef dict targets
     cdef int64_t unsent_bytes_each
     cdef Py_ssize_t header_bytes_max, header_count_max
@@ -139,7 +139,7 @@ cdef class CompiledRequests:
     cdef bytes allowed_host
     cdef double keep_alive_seconds
     # A request that waits for the end of this turn of the loop; what comes behind it is kept.
-    cdef Ticket ticket
+    cdef QueuedAppend queued
 
     def __cinit__(self, *_, **__):
         self.descriptor = -1
@@ -149,12 +149,12 @@ cdef class CompiledRequests:
         begin(self, transport)
         # Whoever wants a line for each request has another way, and nobody listens to who was turned away.
         if not (self.access_log or self._deaf):
-            if self.hot.is_bare:
+            if self.fast_path.is_bare:
                 # Under TLS all bytes go through the transport, which encrypts them.
                 self.bare_wire, self.descriptor = self.wire, self.wire.descriptor
-            self.tier, self.turns, self.keep_alive_seconds = self.hot, self.transfers, self.timeout_keep_alive
-            self.numbers, self.unsent_bytes_each = self.hot.numbers, self.unsent_bytes_max
-            self.targets, self.checks_access = self.hot.targets, self.hot.checks_access
+            self.dispatcher, self.turns, self.keep_alive_seconds = self.fast_path, self.transfers, self.timeout_keep_alive
+            self.numbers, self.unsent_bytes_each = self.fast_path.numbers, self.unsent_bytes_max
+            self.targets, self.checks_access = self.fast_path.targets, self.fast_path.checks_access
             self.header_bytes_max, self.header_count_max = self.limits.header_bytes_max, self.limits.header_count_max
             self.hosts = self.limits.hosts
 
@@ -171,14 +171,14 @@ cdef class CompiledRequests:
         return True
 
     def data_received(self, data):
-        if self.ticket is not None or self._stash:
+        if self.queued is not None or self._stash:
             self._keep(data)
             return None
-        if self.tier is not None and type(data) is bytes and self.may_answer():
+        if self.dispatcher is not None and type(data) is bytes and self.may_answer():
             data = self.answer_plain(data)
             if data is None:
                 return None
-        return twin(self, data)
+        return plain_data_received(self, data)
 
     cdef bint may_answer(self) except -1:
         """Whether the next request may be answered here: all others are, and their answers are taken."""
@@ -208,12 +208,12 @@ cdef class CompiledRequests:
                 break
             if head.content_length > <int64_t>target.body_bytes_max:
                 break
-            quick = target.join
-            if quick is None:
-                quick = target.quick
-            if quick is not None and self.checks_access and target.is_guarded:
+            handler = target.enqueue
+            if handler is None:
+                handler = target.compiled_handler
+            if handler is not None and self.checks_access and target.is_guarded:
                 try:
-                    is_admitted = self.tier.admits(target, authorization_of(content + start, &head), self)
+                    is_admitted = self.dispatcher.admits(target, authorization_of(content + start, &head), self)
                 except Exception as error:
                     self.fail_request(request_head(content + start, &head), error)
                     return None
@@ -238,26 +238,26 @@ cdef class CompiledRequests:
             else:
                 body = memoryview(data)[body_at:end]
             began = now()
-            if quick is None:
+            if handler is None:
                 # A handler in Python answers.
                 self._message_number += 1
                 self._serve(target, request_head(content + start, &head), body, began)
             else:
                 try:
-                    answer = quick(number, body)
+                    answer = handler(number, body)
                 except Exception as error:
                     self._message_number += 1
-                    self.begin_exchange(target, request_head(content + start, &head), body, began, error)
+                    self.begin_deferred(target, request_head(content + start, &head), body, began, error)
                     return None if end == size else data[end:]
                 if answer is None:
                     break
-                if type(answer) is Ticket:
-                    self.wait_for(<Ticket>answer, target, content + start, &head, began)
+                if type(answer) is QueuedAppend:
+                    self.wait_for(<QueuedAppend>answer, target, content + start, &head, began)
                     if end < size:
                         self._keep(data[end:])
                     return None
                 self._message_number += 1
-                self.tier.answered_count += 1
+                self.dispatcher.answered_count += 1
                 if not self.send_answer(target, content + start, &head, body, answer, began):
                     # What is left of it is on its way; who is behind it waits.
                     return None if end == size else data[end:]
@@ -291,74 +291,74 @@ cdef class CompiledRequests:
         memcpy(PyBytes_AS_STRING(room), begun, begun_bytes)
         return room if begun_bytes + more == size else room[: begun_bytes + more]
 
-    cdef int begin_exchange(self, target, head, body, double began, outcome) except -1:
-        """An exchange stands for the request until ``outcome`` is answered."""
-        self.tier.answered_count += 1
+    cdef int begin_deferred(self, target, head, body, double began, outcome) except -1:
+        """A deferred answer stands for the request until ``outcome`` is answered."""
+        self.dispatcher.answered_count += 1
         try:
             call = self.call_of(target, head, body, began)
         except Exception as error:
             self.fail_request(head, error)
             return 0
-        self._begin(self._exchange(call), outcome)
+        self._begin(self._defer(call), outcome)
         return 0
 
     cdef object call_of(self, target, head, body, double began):
         request_id = given_request_id(head.request_id) or next(self.numbers)
-        return self.tier.call_of(target, head, body, request_id, began)
+        return self.dispatcher.call_of(target, head, body, request_id, began)
 
-    cdef int wait_for(self, Ticket ticket, target, const char* data, Head* head, double began) except -1:
-        ticket.connection, ticket.target, ticket.began = self, target, began
-        ticket.raw, ticket.head = PyBytes_FromStringAndSize(data, head.size), head[0]
-        self.ticket = ticket
+    cdef int wait_for(self, QueuedAppend queued, target, const char* data, Head* head, double began) except -1:
+        queued.connection, queued.target, queued.began = self, target, began
+        queued.raw, queued.head = PyBytes_FromStringAndSize(data, head.size), head[0]
+        self.queued = queued
         self._waits_for = NOTHING
         self._message_number += 1
         return 0
 
-    def settle(self, Ticket ticket):
+    def settle(self, QueuedAppend queued):
         """Answer the request that waits, and go on with what came meanwhile."""
         cdef const char* head
-        self.ticket = ticket.connection = None
-        answer = ticket.answer
+        self.queued = queued.connection = None
+        answer = queued.answer
         if self._deaf:
             # Whoever sent it is gone.
             return
         if answer is None:
-            self._serve(ticket.target, ticket.request_head(), ticket.body, ticket.began)
-        elif type(answer) is not HotAnswer:
-            self.begin_exchange(ticket.target, ticket.request_head(), ticket.body, ticket.began, answer)
+            self._serve(queued.target, queued.request_head(), queued.body, queued.began)
+        elif type(answer) is not PlainAnswer:
+            self.begin_deferred(queued.target, queued.request_head(), queued.body, queued.began, answer)
         else:
-            self.tier.answered_count += 1
+            self.dispatcher.answered_count += 1
             self._waits_for = NEXT_REQUEST
-            head = PyBytes_AS_STRING(ticket.raw)
-            if self.send_answer(ticket.target, head, &ticket.head, ticket.body, answer, ticket.began):
-                self.note_answered(ticket.target, answer, ticket.began)
+            head = PyBytes_AS_STRING(queued.raw)
+            if self.send_answer(queued.target, head, &queued.head, queued.body, answer, queued.began):
+                self.note_answered(queued.target, answer, queued.began)
         if self._stash:
             self._look_at_stash()
         self._end_if_all_is_said()
 
-    cdef int end_tickets(self) except -1:
-        """Let what waits be answered now, or have an exchange, which can wait on; and so what has come behind it."""
-        while self.ticket is not None:
-            ticket, turn = self.ticket, self.ticket.turn
-            turn.end()
+    cdef int end_queued(self) except -1:
+        """Let what waits be answered now, or have a deferred answer, which can wait on; and so what has come behind it."""
+        while self.queued is not None:
+            queued, awaited = self.queued, self.queued.awaited
+            awaited.end()
             # The end of a turn may leave it to that of an fsync in a thread.
-            if self.ticket is ticket and ticket.turn is turn:
+            if self.queued is queued and queued.awaited is awaited:
                 # Only a defect would leave one behind: that must not hold up a stop.
                 break
         return 0
 
     def eof_received(self):
-        self.end_tickets()
+        self.end_queued()
         return PlainRequests.eof_received(self)
 
     def connection_lost(self, exc):
-        if self.ticket is not None:
+        if self.queued is not None:
             # It is carried out all the same.
-            self.ticket.connection = self.ticket = None
+            self.queued.connection = self.queued = None
         PlainRequests.connection_lost(self, exc)
 
     def shutdown(self):
-        self.end_tickets()
+        self.end_queued()
         PlainRequests.shutdown(self)
 
     cdef int note_answered(self, target, answer, double began) except -1:
@@ -373,7 +373,7 @@ cdef class CompiledRequests:
         return 0
 
     cdef bint send_answer(self, target, const char* data, Head* head, body, answer, double began) except -1:
-        """Whether all of it is in the kernel, or in the transport; an exchange sends what is left."""
+        """Whether all of it is in the kernel, or in the transport; a deferred answer sends what is left."""
         cdef bytes whole
         cdef Py_ssize_t sent = 0, size
         cdef object transport = self.transport
@@ -403,7 +403,7 @@ cdef class CompiledRequests:
             if sent == size + <int64_t><object>PyTuple_GET_ITEM(part, 2):
                 return True
             call = self.call_of(target, request_head(data, head), body, began)
-            self._exchange(call).send_rest(answer, whole, sent)
+            self._defer(call).send_rest(answer, whole, sent)
             return False
         return self._answer(self.call_of(target, request_head(data, head), body, began), answer)
 

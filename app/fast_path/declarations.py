@@ -1,10 +1,10 @@
-"""Which routes are hot: declared beside the route, which stays the one declaration of path, parameters and rights.
+"""Handlers of plain requests. They are declared beside the route, which alone declares path, parameters and rights.
 
     @router.post(RECORDS, ...)
-    @hot(produce_batches, content_types=["..."], parameters=["acks"], body_bytes_max=...)
+    @answered_on_connection(produce_batches, content_types=["..."], parameters=["acks"], body_bytes_max=...)
     @needs(Operation.WRITE, ResourceKind.TOPIC)
     async def produce_records(request, ..., parameters) -> Response:
-        remember(request, parameters)
+        cache_query(request, parameters)
 
 The handler gets requests that are plain: whose head is (``request_heads_c.pyx``), whose media types are exactly those
 named, and whose query has only the parameters named and was validated by the route before. Default deny: a parameter or
@@ -20,21 +20,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
 
-from app.fast_path.request import HotRequest
+from app.fast_path.request import PlainRequest
 from app.http.connection.fast_path_interface import Outcome
 from app.quotas.limits import QuotaKind
 
 if TYPE_CHECKING:
     from app.service.parts import Parts
 
-Handler = Callable[["Parts", HotRequest], Outcome | None]
+Handler = Callable[["Parts", PlainRequest], Outcome | None]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
-TIER = "hot_tier"
-"""The attribute of the application's state that holds the tier."""
+FAST_PATH = "fast_path"
+"""The attribute of the application's state that holds the fast path."""
 
 
 @dataclass(frozen=True, slots=True)
-class HotDeclaration:
+class HandlerDeclaration:
     """One handler of a route.
 
     ``content_types`` and ``accepts`` are the exact values of the headers that it takes, empty for an absent one.
@@ -59,10 +59,10 @@ class HotDeclaration:
     sends_files: bool
 
 
-_DECLARED: dict[Callable[..., Any], list[HotDeclaration]] = {}
+_DECLARED: dict[Callable[..., Any], list[HandlerDeclaration]] = {}
 
 
-def hot(
+def answered_on_connection(
     handler: Any,
     *,
     content_types: Iterable[str] = ("",),
@@ -76,7 +76,7 @@ def hot(
     sends_files: bool = False,
 ) -> Callable[[Endpoint], Endpoint]:
     """Let ``handler`` answer plain requests of the route. With ``accepts`` absent any Accept will do."""
-    declaration = HotDeclaration(
+    declaration = HandlerDeclaration(
         handler,
         frozenset(name.encode() for name in content_types),
         None if accepts is None else {wanted.encode(): answered for wanted, answered in accepts.items()},
@@ -96,17 +96,17 @@ def hot(
     return declare
 
 
-def declarations_of(endpoint: Callable[..., Any]) -> list[HotDeclaration]:
+def declarations_of(endpoint: Callable[..., Any]) -> list[HandlerDeclaration]:
     """The handlers of a route; most have none."""
     return _DECLARED.get(endpoint, [])
 
 
-def remember(request: Request, parameters: Any) -> None:
+def cache_query(request: Request, parameters: Any) -> None:
     """Let plain requests with this query be answered by the route's handlers; the route has validated it.
 
     Call it in the route, so that its dependencies have agreed.
     """
-    tier = getattr(request.app.state, TIER, None)
-    if tier is not None:
+    fast_path = getattr(request.app.state, FAST_PATH, None)
+    if fast_path is not None:
         scope = request.scope
-        tier.remember(scope["route"].endpoint, scope["query_string"], scope["headers"], parameters)
+        fast_path.cache_query(scope["route"].endpoint, scope["query_string"], scope["headers"], parameters)

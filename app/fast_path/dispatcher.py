@@ -1,7 +1,7 @@
-"""The hot tier: which requests are plain, who may send them, and which handler answers.
+"""The dispatcher of the fast path: it decides who may send plain requests, and which handler answers.
 
 It never refuses anything: a request that would be refused, or that it does not know in every detail, is left to the
-application's own route, the twin, so that both agree about every error.
+application, so that both agree about every error.
 
 Thread: the event loop.
 """
@@ -20,15 +20,15 @@ from fastapi.routing import APIRoute
 from app.access.access import EVERYTHING, Access, audit
 from app.access.needs import SCOPE_KEY, declaration_of
 from app.access.operations import CLUSTER, Resource, ResourceKind
-from app.fast_path.declarations import HotDeclaration, declarations_of
-from app.fast_path.request import HotRequest
+from app.fast_path.declarations import HandlerDeclaration, declarations_of
+from app.fast_path.request import PlainRequest
 from app.http.bodies.byte_budget import Hold
 from app.http.connection.fast_path_interface import (
     Headers,
-    HotAnswer,
-    HotCall,
     Outcome,
     Peer,
+    PlainAnswer,
+    PlainCall,
     RequestHead,
     ResolvedTarget,
 )
@@ -42,7 +42,7 @@ from app.quotas.throttling import ANONYMOUS, Client
 from app.service.service import Service
 
 QUERIES_MAX = 10_000
-"""Of those that the twin has validated; the oldest goes first."""
+"""Of those that the application has validated; the oldest goes first."""
 TARGETS_MAX = 10_000
 """Of those that were resolved; the oldest goes first. One takes a kilobyte or two."""
 KEY_BYTES_MAX = 2_048
@@ -52,7 +52,7 @@ _VARYING = re.compile(rb"(?<![^&])offset=(?:0|[1-9][0-9]{0,17})(?![^&])")
 
 
 class _Query(NamedTuple):
-    """What the twin has validated: the route, and what in ``RequestHead.key`` its answer goes by."""
+    """What the application has validated: the route, and what in ``RequestHead.key`` its answer goes by."""
 
     endpoint: Any
     query: bytes
@@ -81,7 +81,7 @@ class Route:
         "varies",
     )
 
-    def __init__(self, route: APIRoute, declared: HotDeclaration) -> None:
+    def __init__(self, route: APIRoute, declared: HandlerDeclaration) -> None:
         self.route = route
         self.endpoint = route.endpoint
         self.path = route.path
@@ -115,7 +115,7 @@ def _pattern_of(path: str) -> re.Pattern[bytes]:
     return re.compile(pattern.encode())
 
 
-class Tier:
+class FastPath:
     """See the module."""
 
     def __init__(self, service: Service, routers: Iterable[Any]) -> None:
@@ -140,9 +140,9 @@ class Tier:
                     for method in route.methods:
                         self._routes.setdefault(method, []).append(Route(route, declared))
 
-    # What the twin tells
+    # What the application tells
 
-    def remember(self, endpoint: Any, query: bytes, headers: Headers, parameters: Any) -> None:
+    def cache_query(self, endpoint: Any, query: bytes, headers: Headers, parameters: Any) -> None:
         """Take the route's word for a query with these headers."""
         if not declarations_of(endpoint):
             return
@@ -157,9 +157,9 @@ class Tier:
     # What connections ask
 
     def resolve(self, head: RequestHead) -> ResolvedTarget | None:
-        """What a head asks for, which is kept in ``targets``; ``None`` if the twin must answer it.
+        """What a head asks for, which is kept in ``targets``; ``None`` if the application must answer it.
 
-        Default deny: its query has only parameters that the handler declares, each once, and the twin has validated it.
+        Default deny: its query has only parameters that the handler declares, each once, and a route has validated it.
         """
         key = head.key
         if len(key) > KEY_BYTES_MAX:
@@ -202,8 +202,8 @@ class Tier:
 
     def serve(
         self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, began: float, peer: Peer
-    ) -> tuple[HotCall, Outcome] | None:
-        """Answer; ``None`` leaves the request to the twin, as if nobody had seen it."""
+    ) -> tuple[PlainCall, Outcome] | None:
+        """Answer; ``None`` leaves the request to the application, as if nobody had seen it."""
         access, client_id = EVERYTHING, given_client_id(head.client_id) or ""
         if self.checks_access and target.is_guarded:
             found = self._access_of(target, head.authorization, peer)
@@ -212,11 +212,11 @@ class Tier:
             access = found
         client = Client(ANONYMOUS if access is EVERYTHING else access.principal, client_id)
         request_id = given_request_id(head.request_id) or next(self.numbers)
-        request = HotRequest(target, head, body, request_id, began, access, client)
-        if target.quick is not None:
-            answered: HotAnswer | Exception | None
+        request = PlainRequest(target, head, body, request_id, began, access, client)
+        if target.compiled_handler is not None:
+            answered: PlainAnswer | Exception | None
             try:
-                answered = target.quick(head.number, body)
+                answered = target.compiled_handler(head.number, body)
             except Exception as error:  # noqa: BLE001 - the application makes an answer of it
                 answered = error
             if answered is not None:
@@ -226,13 +226,13 @@ class Tier:
         if outcome is None:
             return None
         self.answered_count += 1
-        if request.quick is not None:
-            target.quick = request.quick
-        if request.join is not None:
-            target.join = request.join
+        if request.compiled_handler is not None:
+            target.compiled_handler = request.compiled_handler
+        if request.enqueue is not None:
+            target.enqueue = request.enqueue
         return request, outcome
 
-    def _ask_handler(self, route: Route, request: HotRequest) -> Outcome | None:
+    def _ask_handler(self, route: Route, request: PlainRequest) -> Outcome | None:
         """What the handler makes of a request, which is charged to the quotas."""
         if not route.needs_logs:
             # It does nothing that a log line could tell.
@@ -244,7 +244,7 @@ class Tier:
         if quotas is not None:
             client, quota = request.client, route.quota
             if quotas.is_muted(QuotaKind.REQUEST, client) or (quota is not None and quotas.is_muted(quota, client)):
-                # It is refused by the twin, which also counts that.
+                # It is refused by the application, which also counts that.
                 return None
         token = request_context.request_id.set(request.request_id)
         outcome: Outcome | None
@@ -260,10 +260,10 @@ class Tier:
 
     def call_of(
         self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, request_id: str, began: float
-    ) -> HotCall:
-        """What stands for a request that its target's ``quick`` has answered."""
+    ) -> PlainCall:
+        """What stands for a request that its target's ``compiled_handler`` has answered."""
         client = Client(ANONYMOUS, given_client_id(head.client_id) or "")
-        return HotRequest(target, head, body, request_id, began, EVERYTHING, client)
+        return PlainRequest(target, head, body, request_id, began, EVERYTHING, client)
 
     def _access_of(self, target: ResolvedTarget, authorization: bytes | None, peer: Peer) -> Access | None:
         """What the request may do, if its credential is one that memory knows and all that it needs is allowed."""
@@ -302,17 +302,17 @@ class Tier:
         budget = parts.body_budget
         return budget.hold(length) if budget.held_bytes + length <= budget.limit_bytes // 2 else None
 
-    def enter(self, call: HotCall) -> None:
+    def enter(self, call: PlainCall) -> None:
         """Let log lines of the context of now name the call, and who asks."""
-        assert isinstance(call, HotRequest)
+        assert isinstance(call, PlainRequest)
         request_context.request_id.set(call.request_id)
         request_context.principal.set(None if call.access is EVERYTHING else call.access.principal)
         request_context.client_id.set(call.client.client_id)
         request_context.throttle_time_ms.set(call.throttle_ms)
 
-    def resume(self, scope: dict[str, Any], call: HotCall, error: Exception) -> None:
+    def resume(self, scope: dict[str, Any], call: PlainCall, error: Exception) -> None:
         """Let the application answer ``error`` for a call that was begun here, in the context of now."""
-        assert isinstance(call, HotRequest)
+        assert isinstance(call, PlainRequest)
         self.enter(call)
         route: Route = call.target.route  # type: ignore[assignment]
         scope["route"] = route.route
@@ -366,4 +366,4 @@ def _request_numbers() -> Iterator[str]:
     return chain.from_iterable(iter(block, None))
 
 
-__all__ = ["Route", "Tier"]
+__all__ = ["FastPath", "Route"]

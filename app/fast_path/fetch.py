@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from app.engine.reading import Read
 from app.engine_local.reading.ranges import read_range
-from app.fast_path.request import HotRequest
+from app.fast_path.request import PlainRequest
 from app.fetch.fetch_headers import aborted_header, fetched_headers
 from app.fetch.fetched_records import ISOLATIONS
-from app.http.connection.fast_path_interface import HotAnswer, make_head
+from app.http.connection.fast_path_interface import PlainAnswer, make_head
 from app.media_types import OCTETS, RECORD_BATCHES
 from app.quotas.limits import QuotaKind
 from log_model.offsets import Offset
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from app.service.parts import Parts
 
-quick_answers = load("app.fast_path.handlers_c")
+compiled_handlers = load("app.fast_path.handlers_c")
 """Handlers' answers to known requests in C, or ``None``; see ``handlers_c.pyx``."""
 
 CONTENT_BYTES_MAX = 16 * 1024
@@ -48,7 +48,7 @@ _STATUS = make_head(200)
 _NONE_ABORTED = b"aborted-transactions: \r\n"
 
 
-def fetch_batches(parts: Parts, request: HotRequest) -> HotAnswer | Coroutine[Any, Any, HotAnswer] | None:
+def fetch_batches(parts: Parts, request: PlainRequest) -> PlainAnswer | Coroutine[Any, Any, PlainAnswer] | None:
     """Answer, or leave to the route what it alone can tell: errors, waits, quotas, other starts than an offset."""
     asked = request.target.parameters
     place = asked.offset
@@ -89,21 +89,21 @@ def fetch_batches(parts: Parts, request: HotRequest) -> HotAnswer | Coroutine[An
     return _read_in_thread(parts, log, snapshot, request, wanted, start)
 
 
-def _offer_compiled(parts: Parts, request: HotRequest, topic: Topic, max_bytes: int) -> None:
+def _offer_compiled(parts: Parts, request: PlainRequest, topic: Topic, max_bytes: int) -> None:
     """Let the next requests for this target be answered in C, if they ask for all from an offset on."""
     target, asked = request.target, request.target.parameters
     isolation = ISOLATIONS[asked.isolation]
     if (
-        quick_answers is None
+        compiled_handlers is None
         or batch_search.compiled is None
-        or target.memo == topic.topic_id
+        or target.compiled_topic_id == topic.topic_id
         or asked.end_offset is not None
         or asked.max_records is not None
     ):
         return
     # What is offered holds no log and no snapshot, whose files would stay open.
-    target.memo = topic.topic_id
-    quick = quick_answers.QuickFetch(
+    target.compiled_topic_id = topic.topic_id
+    compiled = compiled_handlers.CompiledFetch(
         parts,
         topic,
         target.partition,
@@ -115,7 +115,7 @@ def _offer_compiled(parts: Parts, request: HotRequest, topic: Topic, max_bytes: 
         functools.partial(_head_of, isolation=isolation),
         _RANGES[target.media_type],
     )
-    request.quick = quick.answer
+    request.compiled_handler = compiled.answer
 
 
 def _head_of(limits: _Limits, isolation: Isolation) -> bytes:
@@ -123,26 +123,26 @@ def _head_of(limits: _Limits, isolation: Isolation) -> bytes:
     return _STATUS + _LIMITS % (*limits, _NONE_ABORTED if isolation is Isolation.LAST_STABLE else b"")
 
 
-def _plain_answer(parts: Parts, begun: bytes, range_format: bytes, data: FetchData) -> HotAnswer:
+def _plain_answer(parts: Parts, begun: bytes, range_format: bytes, data: FetchData) -> PlainAnswer:
     slices = data.slices
     content = b"" if not slices else slices[0].content if len(slices) == 1 else None
     size_bytes = data.size_bytes
     head = begun + range_format % (data.next_offset, size_bytes)
     parts.fetching.count_fetched("raw", size_bytes)
     if content is not None:
-        return HotAnswer(head, content)
+        return PlainAnswer(head, content)
     # Those with content are memory that is there already.
-    return HotAnswer(head, b"", [piece if piece.content is None else bytes(piece.content) for piece in slices])
+    return PlainAnswer(head, b"", [piece if piece.content is None else bytes(piece.content) for piece in slices])
 
 
 async def _read_in_thread(
     parts: Parts,
     log: PartitionLog,
     snapshot: LogSnapshot,
-    request: HotRequest,
+    request: PlainRequest,
     wanted: Read,
     start: Offset,
-) -> HotAnswer:
+) -> PlainAnswer:
     asked, media_type = request.target.parameters, request.target.media_type
     outcome = await parts.engine.read(functools.partial(read_range, snapshot, wanted, start))
     data = outcome.data
@@ -154,4 +154,4 @@ async def _read_in_thread(
         ("content-type", media_type),
     ]
     parts.fetching.count_fetched("raw", size_bytes)
-    return HotAnswer(make_head(200, headers), b"", data.slices)
+    return PlainAnswer(make_head(200, headers), b"", data.slices)

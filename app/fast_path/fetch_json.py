@@ -7,9 +7,9 @@ Thread: the event loop.
 
 from __future__ import annotations
 
-from app.fast_path.request import HotRequest
+from app.fast_path.request import PlainRequest
 from app.fetch.fetched_records import records_of
-from app.http.connection.fast_path_interface import HotAnswer, make_head
+from app.http.connection.fast_path_interface import PlainAnswer, make_head
 from app.http.connection.response_cycle import TLS_PIECE_BYTES
 from app.media_types import JSON, NDJSON
 from app.problems.problem import Problem
@@ -47,7 +47,7 @@ _HEAD = (
 )
 
 
-def fetch_json(parts: Parts, request: HotRequest) -> HotAnswer | None:
+def fetch_json(parts: Parts, request: PlainRequest) -> PlainAnswer | None:
     """Answer, or leave to the route what it alone can tell: errors, waits, quotas, closed ranges, times."""
     asked = request.target.parameters
     is_lines = request.target.media_type == NDJSON
@@ -98,7 +98,7 @@ def _read(snapshot: LogSnapshot, start: Offset, end: Offset | None, max_bytes: i
     return None if is_cut and (end is None or data.next_offset < end) else data
 
 
-def _is_simple(parts: Parts, request: HotRequest) -> bool:
+def _is_simple(parts: Parts, request: PlainRequest) -> bool:
     """Whether nothing is asked for that the route does in a way of its own, and there is memory for an answer."""
     asked = request.target.parameters
     quotas = parts.quotas.table
@@ -122,7 +122,7 @@ def _start_of(snapshot: LogSnapshot, place: int | str) -> Offset:
 
 def _answer(
     parts: Parts, snapshot: LogSnapshot, documents: list[RecordText], next_offset: Offset, *, is_lines: bool
-) -> HotAnswer:
+) -> PlainAnswer:
     ends = (
         snapshot.log_start_offset,
         snapshot.high_watermark,
@@ -134,4 +134,4 @@ def _answer(
         content = encode_document(FetchDocument(documents, next_offset, *ends, snapshot.log_end_offset))
     parts.fetching.count_fetched("ndjson" if is_lines else "json", len(content))
     media_type = NDJSON if is_lines else JSON
-    return HotAnswer(_STATUS + _HEAD % (*ends, next_offset, len(content), media_type.encode()), content)
+    return PlainAnswer(_STATUS + _HEAD % (*ends, next_offset, len(content), media_type.encode()), content)

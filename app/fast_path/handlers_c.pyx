@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Handlers of plain requests in C: the ``quick`` of their targets (see ``app.http.connection.fast_path_interface``).
+"""Handlers of plain requests in C: the ``compiled_handler`` of their targets (see ``app.http.connection.fast_path_interface``).
 
 They have no plain twin: ``app.fast_path.fetch`` and ``app.fast_path.produce`` handle the requests that these leave, with nothing
 changed, and all requests without a compiler. None of them holds a log or a snapshot: targets outlive their topics.
@@ -15,8 +15,8 @@ from libc.string cimport memcpy
 
 import weakref
 
-from app.fast_path.connection_c import Ticket
-from app.http.connection.fast_path_interface import HotAnswer
+from app.fast_path.connection_c import QueuedAppend
+from app.http.connection.fast_path_interface import PlainAnswer
 from storage.segment import batch_search
 from storage.log.append_c import append, is_plain_batch
 from log_model.clock import SystemClock
@@ -39,8 +39,8 @@ cdef enum:
     GROUP_BYTES_MAX = 1024 * 1024
     # One of so many batches that are written as they come looks whether others come with it.
     LOOKS_APART = 32
-    # Who waits longer for an fsync does so as an exchange.
-    EXCHANGED_AFTER_SECONDS = 1
+    # A longer wait for an fsync becomes a deferred answer.
+    DEFERRED_AFTER_SECONDS = 1
     # After so many turns with one batch each the next are written as they come.
     LONELY_MAX = 16
 
@@ -55,8 +55,8 @@ cdef inline void put_item(object new, Py_ssize_t place, object item) noexcept:
 
 
 cdef inline object new_answer(head, content, parts):
-    """A ``HotAnswer`` of status 200, as it is made without a function of its own."""
-    answer = (<PyTypeObject*>HotAnswer).tp_alloc(<PyTypeObject*>HotAnswer, 4)
+    """A ``PlainAnswer`` of status 200, as it is made without a function of its own."""
+    answer = (<PyTypeObject*>PlainAnswer).tp_alloc(<PyTypeObject*>PlainAnswer, 4)
     put_item(answer, 0, head)
     put_item(answer, 1, content)
     put_item(answer, 2, parts)
@@ -114,7 +114,7 @@ cdef inline char* put_signed(char* at, int64_t number) noexcept:
     return put_number(at, number)
 
 
-cdef class QuickFetch:
+cdef class CompiledFetch:
     """Batches of one partition from a place on, as far as their readers may see; none, if there are none and no wait."""
 
     cdef object parts, topic_name, topic_id, read, head_of
@@ -152,7 +152,7 @@ cdef class QuickFetch:
         self.fetched_bytes = parts.metrics.fetched_bytes.values
 
     def answer(self, number, body):
-        """Its ``quick``."""
+        """Its ``compiled_handler``."""
         parts = self.parts
         topic = self.topics.get(self.topic_name)
         if topic is None or topic.topic_id != self.topic_id or parts.is_released or parts.quotas.table.has_any:
@@ -214,7 +214,7 @@ cdef inline double elapsed() noexcept:
     return <double>time.tv_sec + 1e-9 * <double>time.tv_nsec
 
 
-cdef class AppendTurn:
+cdef class AppendBatcher:
     """The plain batches that came to one partition in a turn of the loop: written at its end, with one write.
 
     That costs a call of the loop, so where batches come alone they are written as they come. It holds no log and no
@@ -224,7 +224,7 @@ cdef class AppendTurn:
     cdef object parts, clock, loop, wait_on, watched_fetches, watched_appends
     cdef object records, bytes, observe_group, observe_seconds
     cdef object writer
-    cdef list tickets
+    cdef list queue
     # How many there were when the end was put off, and since when it is.
     cdef Py_ssize_t seen_count
     cdef double put_off_at
@@ -240,7 +240,7 @@ cdef class AppendTurn:
     def __init__(self, parts, writer, double stall_seconds, bytes begun, bytes result_format, wait_on):
         """``result_format`` has partition, base offset, last offset, count, append time, log start, durable offset.
 
-        ``wait_on`` makes the ``HotWait`` of a written append, of its request's options and of the milliseconds waited.
+        ``wait_on`` makes the ``AnswerWait`` of a written append, of its request's options and of the milliseconds waited.
         """
         metrics = parts.metrics
         self.parts, self.clock, self.loop = parts, parts.engine.manager.clock, writer.loop
@@ -252,7 +252,7 @@ cdef class AppendTurn:
         self.stall_seconds, self.wait_on = stall_seconds, wait_on
         self.begun, self.pieces = begun, result_format.split(b"%d")
         assert len(self.pieces) == 8 and len(result_format) + 7 * DIGITS_MAX <= ANSWER_BYTES_MAX
-        self.tickets = []
+        self.queue = []
         self.put_off_seconds_max = 0.0002
 
     cdef list append(self, writer, log, list bodies, int64_t size_bytes, config):
@@ -336,23 +336,23 @@ cdef class AppendTurn:
         self.is_crowded = self.asked_count > self.asked_before
         self.lonely_count = 0
 
-    cdef object join(self, writer, body, config, options):
+    cdef object enqueue(self, writer, body, config, options):
         """Let a batch wait for the end of the turn."""
-        ticket = Ticket(self, body, config, options)
-        if not self.tickets:
+        queued = QueuedAppend(self, body, config, options)
+        if not self.queue:
             self.writer, self.seen_count = writer, 0
             self.loop.call_soon(self.end_unless_more_come)
-        self.tickets.append(ticket)
-        return ticket
+        self.queue.append(queued)
+        return queued
 
     def end_unless_more_come(self):
         """End the turn; where an fsync is waited for, not before a look at the sockets has brought no more.
 
         Those whose fsync was the last one are about to ask again, and would wait for another one of their own.
         """
-        cdef Py_ssize_t count = len(self.tickets)
+        cdef Py_ssize_t count = len(self.queue)
         cdef double now
-        if self.seen_count < count < GROUP_MAX and self.tickets[0].options is not None:
+        if self.seen_count < count < GROUP_MAX and self.queue[0].options is not None:
             now = elapsed()
             if not self.seen_count:
                 self.put_off_at = now
@@ -367,54 +367,54 @@ cdef class AppendTurn:
 
         What is behind the requests that are answered joins the next turn.
         """
-        cdef list tickets = self.tickets, waiting = [], group = []
+        cdef list queue = self.queue, waiting = [], group = []
         cdef int64_t group_bytes = 0, size_bytes
-        if not tickets:
+        if not queue:
             return
         writer, self.writer = self.writer, None
-        self.tickets = []
-        self.lonely_count = self.lonely_count + 1 if len(tickets) == 1 else 0
+        self.queue = []
+        self.lonely_count = self.lonely_count + 1 if len(queue) == 1 else 0
         if self.lonely_count > LONELY_MAX:
             self.is_crowded = False
-        for ticket in tickets:
-            size_bytes = len(ticket.body)
+        for queued in queue:
+            size_bytes = len(queued.body)
             if len(group) == GROUP_MAX or group_bytes + size_bytes > GROUP_BYTES_MAX:
                 self.write(writer, group, group_bytes, waiting)
                 group, group_bytes = [], 0
-            group.append(ticket)
+            group.append(queued)
             group_bytes += size_bytes
         self.write(writer, group, group_bytes, waiting)
         if waiting:
             self.flush(writer, waiting)
-        settle(self.loop, [ticket for ticket in tickets if ticket.turn is self])
+        settle(self.loop, [queued for queued in queue if queued.awaited is self])
 
-    cdef int write(self, writer, list tickets, int64_t size_bytes, list waiting) except -1:
-        """Give each ticket its answer, or add it to those ``waiting``; those without one are left to the general way."""
+    cdef int write(self, writer, list queue, int64_t size_bytes, list waiting) except -1:
+        """Give each queued its answer, or add it to those ``waiting``; those without one are left to the general way."""
         cdef list results
         cdef Py_ssize_t place
         log = writer.log
         config = log.config
-        for ticket in tickets:
-            if ticket.config is not config:
+        for queued in queue:
+            if queued.config is not config:
                 return 0
         try:
-            results = self.append(writer, log, [ticket.body for ticket in tickets], size_bytes, config)
+            results = self.append(writer, log, [queued.body for queued in queue], size_bytes, config)
             if results is None:
                 return 0
             for place in range(len(results)):
-                ticket, result = tickets[place], results[place]
+                queued, result = queue[place], results[place]
                 if result is None:
                     continue
-                if ticket.options is None:
-                    ticket.answer = self.answer(result, len(ticket.body), log.writer.recovery_point)
+                if queued.options is None:
+                    queued.answer = self.answer(result, len(queued.body), log.writer.recovery_point)
                 else:
-                    waiting.append((ticket, result))
+                    waiting.append((queued, result))
         except Exception as error:
             now_ms = self.now_ms()
-            for ticket in tickets:
+            for queued in queue:
                 # Those that are not plain have never been on their way.
-                if ticket.answer is None and is_plain_batch(ticket.body, config, now_ms):
-                    ticket.answer = error
+                if queued.answer is None and is_plain_batch(queued.body, config, now_ms):
+                    queued.answer = error
         return 0
 
     cdef int flush(self, writer, list waiting) except -1:
@@ -422,47 +422,47 @@ cdef class AppendTurn:
         log = writer.log
         try:
             if writer.flush_here():
-                for ticket, result in waiting:
-                    ticket.answer = self.answer(result, len(ticket.body), log.writer.recovery_point)
+                for queued, result in waiting:
+                    queued.answer = self.answer(result, len(queued.body), log.writer.recovery_point)
                 return 0
             if log.config.flush_policy == "group":
                 writer.publish()
             FsyncWait(self, waiting).begin(writer)
         except Exception as error:
-            for ticket, _ in waiting:
-                if ticket.answer is None:
-                    ticket.answer = error
+            for queued, _ in waiting:
+                if queued.answer is None:
+                    queued.answer = error
         return 0
 
 
 cdef class FsyncWait:
     """Batches of one turn that are written and wait for an fsync in a thread: one for all of them.
 
-    Whoever cannot wait so, at a stop, say, gets an exchange, and so do all when it takes long.
+    Whoever cannot wait so, at a stop, say, gets a deferred answer, and so do all when it takes long.
     """
 
-    cdef AppendTurn turn
-    cdef list waiting, exchanged
+    cdef AppendBatcher batcher
+    cdef list waiting, deferred
     cdef object writer, timer
     cdef double began
 
-    def __init__(self, AppendTurn turn, list waiting):
-        """``waiting`` are tickets with what became of their batches."""
-        self.turn, self.waiting, self.exchanged = turn, waiting, []
+    def __init__(self, AppendBatcher batcher, list waiting):
+        """``waiting`` are queue with what became of their batches."""
+        self.batcher, self.waiting, self.deferred = batcher, waiting, []
         self.began = elapsed()
 
     cdef int begin(self, writer) except -1:
         cdef int64_t size_bytes = 0
         cdef bint is_patient = True
         self.writer = writer
-        for ticket, _ in self.waiting:
-            size_bytes += len(ticket.body)
-            is_patient = is_patient and <int64_t>ticket.options.timeout_ms > 2000 * EXCHANGED_AFTER_SECONDS
+        for queued, _ in self.waiting:
+            size_bytes += len(queued.body)
+            is_patient = is_patient and <int64_t>queued.options.timeout_ms > 2000 * DEFERRED_AFTER_SECONDS
         pending = writer.fsync_written(size_bytes, self.waiting[0][1])
         pending.call_when_done(self.over)
-        self.timer = self.turn.loop.call_later(EXCHANGED_AFTER_SECONDS, self.end)
-        for ticket, _ in self.waiting:
-            ticket.turn = self
+        self.timer = self.batcher.loop.call_later(DEFERRED_AFTER_SECONDS, self.end)
+        for queued, _ in self.waiting:
+            queued.awaited = self
         if not is_patient:
             self.end()
         return 0
@@ -473,39 +473,39 @@ cdef class FsyncWait:
         self.timer.cancel()
         self.waiting, self.writer, error = [], None, pending.error
         durable_offset = pending.partition.recovery_point
-        for ticket, result in waiting:
+        for queued, result in waiting:
             if error is None:
-                ticket.answer = self.turn.answer(result, len(ticket.body), durable_offset)
+                queued.answer = self.batcher.answer(result, len(queued.body), durable_offset)
             else:
-                ticket.answer = error
-        settle(self.turn.loop, [ticket for ticket, _ in waiting])
-        for each in self.exchanged:
+                queued.answer = error
+        settle(self.batcher.loop, [queued for queued, _ in waiting])
+        for each in self.deferred:
             if error is None:
-                self.turn.count(each.result, each.size_bytes)
+                self.batcher.count(each.result, each.size_bytes)
                 each.note_fsynced()
             else:
                 each.fail(error)
 
     def end(self):
-        """Let exchanges wait for the same fsync."""
+        """Let deferred answers wait for the same fsync."""
         cdef list waiting = self.waiting
         self.waiting = []
         waited_ms = int(1000 * (elapsed() - self.began))
-        for ticket, result in waiting:
-            pending = self.writer.written_append(len(ticket.body), result)
-            self.exchanged.append(pending)
-            ticket.answer = self.turn.wait_on(pending, ticket.options, waited_ms)
-        settle(self.turn.loop, [ticket for ticket, _ in waiting])
+        for queued, result in waiting:
+            pending = self.writer.written_append(len(queued.body), result)
+            self.deferred.append(pending)
+            queued.answer = self.batcher.wait_on(pending, queued.options, waited_ms)
+        settle(self.batcher.loop, [queued for queued, _ in waiting])
 
 
-cdef int settle(loop, list tickets) except -1:
+cdef int settle(loop, list queue) except -1:
     """Answer those whose connections are still there."""
-    for ticket in tickets:
-        connection = ticket.connection
+    for queued in queue:
+        connection = queued.connection
         if connection is None:
             continue
         try:
-            connection.settle(ticket)
+            connection.settle(queued)
         except Exception as error:
             # A defect of ours must not leave the others waiting for ever.
             loop.call_exception_handler({"message": "a request could not be answered", "exception": error})
@@ -513,33 +513,33 @@ cdef int settle(loop, list tickets) except -1:
     return 0
 
 
-cdef class QuickProduce:
+cdef class CompiledProduce:
     """A plain batch to one partition, with what its requests wait for: its write alone, or an fsync too (``options``)."""
 
     cdef object parts, quotas, config, writer, options
-    cdef AppendTurn turn
+    cdef AppendBatcher batcher
     cdef int64_t bytes_max
 
-    def __init__(self, parts, writer, AppendTurn turn, options, int64_t bytes_max):
+    def __init__(self, parts, writer, AppendBatcher batcher, options, int64_t bytes_max):
         self.parts, self.quotas, self.config = parts, parts.quotas, writer.log.config
         # The writer of a topic that was deleted refuses whatever comes.
-        self.writer, self.turn, self.options = weakref.ref(writer), turn, options
+        self.writer, self.batcher, self.options = weakref.ref(writer), batcher, options
         self.bytes_max = bytes_max
 
     def answer(self, number, body):
-        """Its ``quick`` where no fsync is waited for."""
+        """Its ``compiled_handler`` where no fsync is waited for."""
         cdef int64_t size_bytes = len(body)
         writer = self.writer()
         if writer is None or size_bytes > self.bytes_max or self.parts.is_released or self.quotas.table.has_any:
             return None
-        return self.turn.append_now(writer, body, size_bytes, self.config)
+        return self.batcher.append_now(writer, body, size_bytes, self.config)
 
-    def join(self, number, body):
-        """Its ``join``."""
+    def enqueue(self, number, body):
+        """Its ``enqueue``."""
         cdef int64_t size_bytes = len(body)
         writer = self.writer()
         if writer is None or size_bytes > self.bytes_max or self.parts.is_released or self.quotas.table.has_any:
             return None
-        if self.options is None and not self.turn.is_crowded:
-            return self.turn.append_now(writer, body, size_bytes, self.config)
-        return self.turn.join(writer, body, self.config, self.options)
+        if self.options is None and not self.batcher.is_crowded:
+            return self.batcher.append_now(writer, body, size_bytes, self.config)
+        return self.batcher.enqueue(writer, body, self.config, self.options)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from app.fast_path.request import HotRequest
-from app.http.connection.fast_path_interface import HotAnswer, make_head
+from app.fast_path.request import PlainRequest
+from app.http.connection.fast_path_interface import PlainAnswer, make_head
 from schemas.health import Health
 
 _BODY = Health().model_dump_json().encode()
-_ANSWER = HotAnswer(
+_ANSWER = PlainAnswer(
     make_head(
         200,
         [("Content-Length", str(len(_BODY))), ("Content-Type", "application/json"), ("Vary", "Accept-Encoding")],
@@ -16,11 +16,11 @@ _ANSWER = HotAnswer(
 )
 
 
-def answer_health(_: None, request: HotRequest) -> HotAnswer:
+def answer_health(_: None, request: PlainRequest) -> PlainAnswer:
     """As ``getHealth``."""
-    request.quick = _answer
+    request.compiled_handler = _answer
     return _ANSWER
 
 
-def _answer(_: int | None, __: bytes | memoryview) -> HotAnswer:
+def _answer(_: int | None, __: bytes | memoryview) -> PlainAnswer:
     return _ANSWER

@@ -1,8 +1,8 @@
-"""Connections that answer plain requests themselves, where the hot tier knows how; see ``hot``.
+"""Connections that answer plain requests themselves, where the fast path knows how; see ``fast_path_interface``.
 
-The parser of plain heads looks at what comes between two requests. A request whose head is not plain, or whose target
-the tier does not know, is given to httptools with the very same bytes, and so is all that follows until it is answered.
-A request that the tier leaves alone later becomes an ordinary cycle of the application, with its body whole.
+The parser of plain heads looks at what comes between two requests. If a head is not plain, or the fast path does not
+know its target, httptools gets the same bytes, and all that follows until the request is answered. A request that the
+fast path leaves alone later becomes an ordinary cycle of the application, with its body whole.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 from app.http.bodies.body import BODY_BYTES_ALWAYS_TAKEN
 from app.http.bodies.body_sink import SINK_BYTES_MIN, BodyBuffers, BodySink
 from app.http.bodies.byte_budget import Hold
-from app.http.connection.deferred_answer import HotExchange, failed_request, log_access, make_cycle, scope_of
+from app.http.connection.deferred_answer import DeferredAnswer, failed_request, log_access, make_cycle, scope_of
 from app.http.connection.fast_path_interface import (
-    HotAnswer,
-    HotCall,
-    HotTier,
-    HotWait,
+    AnswerWait,
+    PlainAnswer,
+    PlainCall,
+    PlainDispatcher,
     RequestHead,
     ResolvedTarget,
     plain_heads,
@@ -71,7 +71,7 @@ class PlainRequests(EdgeProtocol):
     Thread: the event loop's.
     """
 
-    hot: ClassVar[HotTier]
+    fast_path: ClassVar[PlainDispatcher]
     buffers: ClassVar[BodyBuffers] = BodyBuffers()
     # The headers of every answer, and the list they were made of.
     default_headers: ClassVar[list[tuple[bytes, bytes]] | None] = None
@@ -174,7 +174,7 @@ class PlainRequests(EdgeProtocol):
             body_at = start + head.size
             end = body_at + length
             try:
-                target = self.hot.targets.get(head.key) or self.hot.resolve(head)
+                target = self.fast_path.targets.get(head.key) or self.fast_path.resolve(head)
                 if target is None:
                     break
                 if end > size or length > target.body_bytes_max:
@@ -205,7 +205,7 @@ class PlainRequests(EdgeProtocol):
             return True
         if length > target.body_bytes_max or missing_bytes <= 0:
             return False
-        hold = self.hot.hold_body(length) if length > BODY_BYTES_ALWAYS_TAKEN else None
+        hold = self.fast_path.hold_body(length) if length > BODY_BYTES_ALWAYS_TAKEN else None
         if length > BODY_BYTES_ALWAYS_TAKEN and hold is None:
             return False
         self._message_number += 1
@@ -226,7 +226,7 @@ class PlainRequests(EdgeProtocol):
 
     def _begin_large(self, target: ResolvedTarget, head: RequestHead, data: bytes, body_at: int) -> bool:
         """Let a sink take the body, if it may: one for which there is no room is left to the application."""
-        self._room = self.hot.hold_large(target, head.content_length)
+        self._room = self.fast_path.hold_large(target, head.content_length)
         if self._room is None:
             return False
         self._message_number += 1
@@ -289,7 +289,7 @@ class PlainRequests(EdgeProtocol):
     def _serve(self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, began: float) -> None:
         """Answer a request that is there whole, or let the application do it."""
         try:
-            served = self.hot.serve(target, head, body, began, self)
+            served = self.fast_path.serve(target, head, body, began, self)
         except Exception as error:  # noqa: BLE001 - its client is told, and the log
             self.fail_request(head, error)
             return
@@ -300,8 +300,8 @@ class PlainRequests(EdgeProtocol):
             self._start_asgi_task(cycle, self.app)
             return
         call, outcome = served
-        if not isinstance(outcome, HotAnswer):
-            self._begin(self._exchange(call), outcome)
+        if not isinstance(outcome, PlainAnswer):
+            self._begin(self._defer(call), outcome)
             return
         if not self._answer(call, outcome):
             return
@@ -327,25 +327,25 @@ class PlainRequests(EdgeProtocol):
         self.url = head.target
         self._refuse(failed_request(head, error))
 
-    def _answer(self, call: HotCall, answer: HotAnswer) -> bool:
-        """Send an answer; whether all of it is out, or with the transport. An exchange sends what is left."""
+    def _answer(self, call: PlainCall, answer: PlainAnswer) -> bool:
+        """Send an answer; whether all of it is out, or with the transport. A deferred answer sends what is left."""
         if answer.parts:
             return self._send_parts(call, answer)
         self.write_answer(call, answer, keep_alive=not self._ends)
         return True
 
-    def _exchange(self, call: HotCall) -> HotExchange:
+    def _defer(self, call: PlainCall) -> DeferredAnswer:
         """What stands for a call whose answer is not there at once."""
         # Whatever the time that an idle connection had left.
         self._waits_for = Waits.NOTHING
-        exchange = HotExchange(self, call)
-        exchange.keep_alive = not self._ends
-        self.cycle = exchange  # type: ignore[assignment]
-        self._active = exchange
-        return exchange
+        deferred = DeferredAnswer(self, call)
+        deferred.keep_alive = not self._ends
+        self.cycle = deferred  # type: ignore[assignment]
+        self._active = deferred
+        return deferred
 
-    def _send_parts(self, call: HotCall, answer: HotAnswer) -> bool:
-        """Send an answer with parts of files; whether the kernel has all of it. An exchange sends what is left."""
+    def _send_parts(self, call: PlainCall, answer: PlainAnswer) -> bool:
+        """Send an answer with parts of files; whether the kernel has all. A deferred answer sends what is left."""
         parts = answer.parts
         part = parts[0]
         if (
@@ -354,24 +354,26 @@ class PlainRequests(EdgeProtocol):
             or self.transport.is_closing()
             or self.transport.get_write_buffer_size()
         ):
-            self._exchange(call).send_parts(answer)
+            self._defer(call).send_parts(answer)
             return False
         head = self.head_of(call, answer, keep_alive=not self._ends)
         sent_bytes = send_at_once(self.wire, self.transfers, self.unsent_bytes_max, head, part)
         if sent_bytes < len(head) + part.size_bytes:
-            self._exchange(call).send_rest(answer, head, sent_bytes)
+            self._defer(call).send_rest(answer, head, sent_bytes)
             return False
         return True
 
-    def _begin(self, exchange: HotExchange, outcome: HotWait | Coroutine[Any, Any, HotAnswer] | Exception) -> None:
-        if isinstance(outcome, HotWait):
-            exchange.wait(outcome)
+    def _begin(
+        self, deferred: DeferredAnswer, outcome: AnswerWait | Coroutine[Any, Any, PlainAnswer] | Exception
+    ) -> None:
+        if isinstance(outcome, AnswerWait):
+            deferred.wait(outcome)
         elif isinstance(outcome, Exception):
-            exchange.fail(outcome)
+            deferred.fail(outcome)
         else:
-            exchange.run(outcome)
+            deferred.run(outcome)
 
-    def head_of(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> bytes:
+    def head_of(self, call: PlainCall, answer: PlainAnswer, *, keep_alive: bool) -> bytes:
         """The whole head of an answer that goes out now."""
         if self.access_log:
             self._log_access(call, answer)
@@ -385,37 +387,37 @@ class PlainRequests(EdgeProtocol):
             PlainRequests.default_lines = common_lines(default_headers)
         return b"%bx-request-id: %b\r\n%b%b" % (answer.head, call.request_id.encode(), PlainRequests.default_lines, end)
 
-    def write_answer(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> None:
+    def write_answer(self, call: PlainCall, answer: PlainAnswer, *, keep_alive: bool) -> None:
         """Write an answer that has no parts of files."""
         head = self.head_of(call, answer, keep_alive=keep_alive)
         if not self.transport.is_closing():
             self.transport.write(head + answer.body)
 
-    def _log_access(self, call: HotCall, answer: HotAnswer) -> None:
+    def _log_access(self, call: PlainCall, answer: PlainAnswer) -> None:
         context = contextvars.copy_context()
-        context.run(self.hot.enter, call)
+        context.run(self.fast_path.enter, call)
         context.run(log_access, self.access_logger, self.client, call.head, answer.status)
 
-    def end_exchange(self, exchange: HotExchange) -> None:
-        """An exchange's answer is complete."""
+    def end_deferred(self, deferred: DeferredAnswer) -> None:
+        """A deferred answer is complete."""
         self._answer_by = math.inf
         # It stays the connection's last one; a large body is somebody else's from now on.
-        exchange.call.body = b""
-        if self._active is exchange and not exchange.disconnected:
+        deferred.call.body = b""
+        if self._active is deferred and not deferred.disconnected:
             self.on_response_complete()
 
-    def run_late(self, exchange: HotExchange, error: Exception) -> None:
-        """Let the application answer ``error`` in place of the exchange."""
+    def run_late(self, deferred: DeferredAnswer, error: Exception) -> None:
+        """Let the application answer ``error`` in place of the deferred answer."""
         self._answer_by = math.inf
-        call = exchange.call
+        call = deferred.call
         scope = self._scope_of(call.head)
-        cycle = make_cycle(self, scope, b"", keep_alive=exchange.keep_alive and not exchange.closes)
-        cycle.disconnected = exchange.disconnected
-        exchange.response_complete = True
-        if self.cycle is exchange:  # type: ignore[comparison-overlap]
+        cycle = make_cycle(self, scope, b"", keep_alive=deferred.keep_alive and not deferred.closes)
+        cycle.disconnected = deferred.disconnected
+        deferred.response_complete = True
+        if self.cycle is deferred:  # type: ignore[comparison-overlap]
             self.cycle = cycle
         context = contextvars.copy_context()
-        context.run(self.hot.resume, scope, call, error)
+        context.run(self.fast_path.resume, scope, call, error)
         context.run(self._start_asgi_task, cycle, self.app)
 
     def _scope_of(self, head: RequestHead) -> dict[str, Any]:
@@ -423,14 +425,14 @@ class PlainRequests(EdgeProtocol):
         scope["extensions"] = self.extensions
         return scope
 
-    def wait_for_answer(self, exchange: HotExchange, timeout_ms: int) -> None:  # noqa: ARG002 - it is the active one
-        """Call ``exchange.expire`` when the time is up."""
+    def wait_for_answer(self, deferred: DeferredAnswer, timeout_ms: int) -> None:  # noqa: ARG002 - it is the active one
+        """Call ``deferred.expire`` when the time is up."""
         self._answer_by = self.loop.time() + timeout_ms / 1000
         if self._answer_by < self._timer_at:
             self._look_at(self._answer_by)
 
     def _answer_is_late(self) -> None:
-        if isinstance(self._active, HotExchange):
+        if isinstance(self._active, DeferredAnswer):
             self._active.expire()
 
     # Ends

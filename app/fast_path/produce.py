@@ -15,8 +15,8 @@ from app.engine_local.partitions.partition_writer import STALL_SECONDS
 from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.partitions.produce_waiters import lacks_copies, timed_out
 from app.event_loop.pools import call_in
-from app.fast_path.request import HotRequest
-from app.http.connection.fast_path_interface import HotAnswer, HotWait, Outcome, make_head
+from app.fast_path.request import PlainRequest
+from app.http.connection.fast_path_interface import AnswerWait, Outcome, PlainAnswer, make_head
 from app.problems import request_context
 from app.problems.problem import Problem
 from app.produce.idempotence import refuse_reserved
@@ -26,7 +26,6 @@ from app.record_json.record_batches import batches_at_once
 from app.record_json.translate import encode_document
 from app.service.parts import Parts
 from log_model.batches.batch_validation import ValidBatch, validate_batches
-from log_model.config import TopicConfig
 from log_model.errors import StorageError
 from log_model.names import INTERNAL_TOPICS
 from log_model.producers import KEYED_PRODUCER_ID_MIN
@@ -35,7 +34,7 @@ from rollway.records.compiled import load
 from storage.log.partition_log import PartitionLog
 
 plain_append = load("storage.log.append_c")
-quick_answers = load("app.fast_path.handlers_c")
+compiled_handlers = load("app.fast_path.handlers_c")
 """The compiled handlers of plain requests, or ``None``; see ``handlers_c.pyx``."""
 
 _JSON_HEAD = make_head(200, [("Content-Type", "application/json"), ("Vary", "Accept-Encoding")]) + b"content-length: "
@@ -51,7 +50,7 @@ LARGE_BODY_BYTES_MAX = 64 * 1024 * 1024
 _LOOP_BYTES_MAX = 1280 * 1024
 
 
-def produce_batches(parts: Parts, request: HotRequest) -> Outcome | None:
+def produce_batches(parts: Parts, request: PlainRequest) -> Outcome | None:
     """Answer as ``produceRecordBatches`` does."""
     target, body, options = request.target, request.body, options_of(request)
     if not body:
@@ -75,13 +74,13 @@ def produce_batches(parts: Parts, request: HotRequest) -> Outcome | None:
     return outcome
 
 
-def _offer_compiled(parts: Parts, request: HotRequest, log: PartitionLog, options: AppendOptions) -> None:
+def _offer_compiled(parts: Parts, request: PlainRequest, log: PartitionLog, options: AppendOptions) -> None:
     """Let the next requests for this target be answered in C, if they wait for the write and its fsync alone."""
-    memo: _Memo = request.target.memo
+    target = request.target
     waits = options.waits_for_fsync(log)
     if (
-        (memo.config is log.config and memo.topic_id == log.topic_id)
-        or quick_answers is None
+        (target.compiled_config is log.config and target.compiled_topic_id == log.topic_id)
+        or compiled_handlers is None
         or plain_append is None
         or not plain_append.is_usable
         or log.config.message_timestamp_type != "CreateTime"
@@ -89,42 +88,34 @@ def _offer_compiled(parts: Parts, request: HotRequest, log: PartitionLog, option
         or options.expected_offset is not None
         or (log.config.flush_policy == "group" and not waits)
         or not log.replicas.is_alone
-        or request.target.topic in INTERNAL_TOPICS
+        or target.topic in INTERNAL_TOPICS
     ):
         return
-    memo.topic_id, memo.config = log.topic_id, log.config
+    target.compiled_topic_id, target.compiled_config = log.topic_id, log.config
     writer = parts.engine.writer_of(log)
-    if writer.turn is None:
-        writer.turn = quick_answers.AppendTurn(
+    if writer.batcher is None:
+        writer.batcher = compiled_handlers.AppendBatcher(
             parts, writer, STALL_SECONDS, _JSON_HEAD, _RESULT, functools.partial(_wait, parts)
         )
-    quick = quick_answers.QuickProduce(parts, writer, writer.turn, options if waits else None, _LOOP_BYTES_MAX)
-    request.join = quick.join
-    request.quick = None if waits else quick.answer
+    compiled = compiled_handlers.CompiledProduce(
+        parts, writer, writer.batcher, options if waits else None, _LOOP_BYTES_MAX
+    )
+    request.enqueue = compiled.enqueue
+    request.compiled_handler = None if waits else compiled.answer
 
 
-class _Memo:
-    """What follows from a target alone, and the topic and settings for which its compiled answer was made."""
-
-    __slots__ = ("config", "options", "topic_id")
-
-    def __init__(self, options: AppendOptions) -> None:
-        self.options = options
-        self.topic_id = ""
-        self.config: TopicConfig | None = None
-
-
-def options_of(request: HotRequest) -> AppendOptions:
+def options_of(request: PlainRequest) -> AppendOptions:
     """Return what the query asks for, which is the same for all requests with this target."""
-    memo: _Memo | None = request.target.memo
-    if memo is None:
-        parameters = request.target.parameters
-        memo = request.target.memo = _Memo(parameters.options(parameters.expected_offset))
-    return memo.options
+    target = request.target
+    options: AppendOptions | None = target.append_options
+    if options is None:
+        parameters = target.parameters
+        options = target.append_options = parameters.options(parameters.expected_offset)
+    return options
 
 
 def append_batches(
-    parts: Parts, log: PartitionLog, request: HotRequest, batches: Sequence[ValidBatch], options: AppendOptions
+    parts: Parts, log: PartitionLog, request: PlainRequest, batches: Sequence[ValidBatch], options: AppendOptions
 ) -> Outcome | None:
     """Append batches and answer as the options say; ``None`` when the log takes none, for now."""
     try:
@@ -143,27 +134,27 @@ def append_batches(
     return _answer_with(result_document(log, pending.result, pending.throttle_ms))
 
 
-def _answer_with(document: ProduceResultDocument) -> HotAnswer:
+def _answer_with(document: ProduceResultDocument) -> PlainAnswer:
     body = encode_document(document)
-    return HotAnswer(_JSON_HEAD + b"%d\r\n" % len(body), body)
+    return PlainAnswer(_JSON_HEAD + b"%d\r\n" % len(body), body)
 
 
-def _wait(parts: Parts, pending: PendingAppend, options: AppendOptions, waited_ms: int = 0) -> HotWait:
+def _wait(parts: Parts, pending: PendingAppend, options: AppendOptions, waited_ms: int = 0) -> AnswerWait:
     """The answer comes with the file, the fsync, or the other copies; ``waited_ms`` of the wait are over."""
 
-    def answer() -> HotAnswer | Coroutine[Any, Any, HotAnswer]:
+    def answer() -> PlainAnswer | Coroutine[Any, Any, PlainAnswer]:
         result = pending.outcome()
         if lacks_copies(options, pending.partition, result):
             return _after_copies(parts, pending, options)
         return _answer_with(result_document(pending.partition, result, pending.throttle_ms))
 
-    def expired() -> HotAnswer:
+    def expired() -> PlainAnswer:
         raise timed_out(options, pending.result)
 
-    return HotWait(pending.call_when_done, answer, max(0, options.timeout_ms - waited_ms), expired)
+    return AnswerWait(pending.call_when_done, answer, max(0, options.timeout_ms - waited_ms), expired)
 
 
-async def _after_copies(parts: Parts, pending: PendingAppend, options: AppendOptions) -> HotAnswer:
+async def _after_copies(parts: Parts, pending: PendingAppend, options: AppendOptions) -> PlainAnswer:
     result = await parts.producing.outcome_of(pending, options)
     return _answer_with(result_document(pending.partition, result, pending.throttle_ms))
 
@@ -171,10 +162,10 @@ async def _after_copies(parts: Parts, pending: PendingAppend, options: AppendOpt
 async def _produce_at_length(
     parts: Parts,
     log: PartitionLog,
-    request: HotRequest,
+    request: PlainRequest,
     options: AppendOptions,
     batches: Sequence[ValidBatch] | None = None,
-) -> HotAnswer:
+) -> PlainAnswer:
     """As the route: the body is validated in a thread, or its batches are enlisted before they are appended."""
     if batches is None:
         validate = functools.partial(validate_batches, request.body, log.config, parts.engine.now_ms())

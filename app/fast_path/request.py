@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from app.access.access import Access
-from app.http.connection.fast_path_interface import HotCall, Quick, RequestHead, ResolvedTarget
+from app.http.connection.fast_path_interface import CompiledHandler, PlainCall, RequestHead, ResolvedTarget
 from app.quotas.throttling import Client
 
 
-class HotRequest(HotCall):
+class PlainRequest(PlainCall):
     """A plain request with who asks. What its route declares to need is allowed already.
 
-    ``quick`` and ``join`` are the handler's, who may set what answers the next requests for this target.
+    ``compiled_handler`` and ``enqueue`` are the handler's, who may set what answers the next requests for this target.
     """
 
-    __slots__ = ("access", "client", "join", "quick")
+    __slots__ = ("access", "client", "compiled_handler", "enqueue")
 
     def __init__(
         self,
@@ -36,5 +36,5 @@ class HotRequest(HotCall):
         self.throttle_ms = 0
         self.access = access
         self.client = client
-        self.quick: Quick | None = None
-        self.join: Any = None
+        self.compiled_handler: CompiledHandler | None = None
+        self.enqueue: Any = None

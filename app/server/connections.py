@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.event_loop.turns import Turns
 from app.fast_path.plain_requests import PlainRequests
 from app.http.connection.connection_limits import ConnectionLimits, Peers
-from app.http.connection.fast_path_interface import HotTier, plain_heads
+from app.http.connection.fast_path_interface import PlainDispatcher, plain_heads
 from app.http.connection.protocol import EdgeProtocol
 from app.http.connection.uvicorn_internals import missing_internals
 from app.http.transfer.transfer_turns import TransferTurns
@@ -38,8 +38,8 @@ Their next step may take ten milliseconds: they undo a coding, parse 64 KiB, or 
 """
 
 
-def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[asyncio.Protocol]:
-    """Return the class of one server's connections, bound to its limits, its count of peers, and its hot tier if any.
+def protocol_class(settings: Settings, fast_path: PlainDispatcher | None = None) -> type[asyncio.Protocol]:
+    """Return the class of one server's connections, bound to its limits, its count of peers, and its fast path if any.
 
     If this uvicorn lacks an internal that the class builds on, the result is uvicorn's own protocol, with a warning
     in the log. The service works then, but connections have no limits, and files are copied through memory.
@@ -59,12 +59,12 @@ def protocol_class(settings: Settings, hot: HotTier | None = None) -> type[async
         "starts": Turns(STARTS_PER_TURN),
         "bodies": Turns(BODIES_PER_TURN),
         "transfers": TransferTurns(),
-        "hot": hot,
+        "fast_path": fast_path,
     }
-    return type("BoundEdgeProtocol", _bases(hot), bound)
+    return type("BoundEdgeProtocol", _bases(fast_path), bound)
 
 
-def _bases(hot: HotTier | None) -> tuple[type[asyncio.Protocol], ...]:
-    if hot is None or plain_heads is None:
+def _bases(fast_path: PlainDispatcher | None) -> tuple[type[asyncio.Protocol], ...]:
+    if fast_path is None or plain_heads is None:
         return (EdgeProtocol,)
     return (PlainRequests,) if compiled is None else (compiled.CompiledRequests, PlainRequests)

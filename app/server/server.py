@@ -19,7 +19,7 @@ from fastapi import FastAPI
 
 from app.access.jwt_verifier import KeyFileError
 from app.engine_local.partitions.partition_room import connections_within
-from app.fast_path.declarations import TIER
+from app.fast_path.declarations import FAST_PATH
 from app.http.allowed_hosts import KnownHosts, rule_of
 from app.http.connection.protocol import EdgeProtocol
 from app.http.tls.tls import TlsError, server_context
@@ -153,7 +153,7 @@ class Server(uvicorn.Server):
             TlsError: a certificate cannot be used.
         """
         tls = server_context(settings)
-        connections = protocol_class(settings, getattr(app.state, TIER, None))
+        connections = protocol_class(settings, getattr(app.state, FAST_PATH, None))
         rule = None if issubclass(connections, EdgeProtocol) else rule_of(settings)
         self._handshakes: Handshakes | None = None
         accepted: type[asyncio.Protocol] = connections

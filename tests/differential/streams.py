@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-QUICK, JOIN, SERVE, LEAVE, WAIT, FAIL = b"/quick/", b"/join/", b"/serve/", b"/leave/", b"/wait/", b"/fail/"
-"""Paths that the tier of the stand answers in C, in C at the end of the turn, in Python, not at all, later, and not."""
+COMPILED, ENQUEUED, SERVE, LEAVE, WAIT, FAIL = b"/compiled/", b"/queue/", b"/serve/", b"/leave/", b"/wait/", b"/fail/"
+"""Paths that the stand answers in C, in C at the end of the turn, in Python, in the application, later, and not."""
 
 
 class Stream(NamedTuple):
@@ -16,15 +16,24 @@ class Stream(NamedTuple):
     ends: bool
 
 
-_PATHS = (QUICK, JOIN, SERVE, LEAVE, WAIT, FAIL, b"/app/")
+_PATHS = (COMPILED, ENQUEUED, SERVE, LEAVE, WAIT, FAIL, b"/app/")
 _QUERIES = (
     *(b"", b"?offset=5", b"?offset=0", b"?offset=007", b"?offset=latest", b"?offset=", b"?offset=999999999999999999"),
     *(b"?offset=1234567890123456789", b"?offset=1&offset=2", b"?a=1&offset=3&b=2", b"?aoffset=3", b"?offset=3x", b"?"),
     *(b"?offset=%35", b"?a=b+c", b"?offset=5#f", b"#f", b"??offset=1", b"?offset=1&", b"?&offset=1", b"?a=\xc3\xa9"),
 )
 _ODD_TARGETS = (
-    *(b"*", b"http://a/quick/x", b"//quick/x", b"/quick/../x", b"/quick/%2e", b"quick", b"/quick/\xff", b"/quick/a b"),
-    *(b"/quick/\tx", b"", b"/", b"/quick/" + b"y" * 5000, b"/quick/:@!$'()*,;"),
+    *(
+        b"*",
+        b"http://a/compiled/x",
+        b"//compiled/x",
+        b"/compiled/../x",
+        b"/compiled/%2e",
+        b"compiled",
+        b"/compiled/\xff",
+        b"/compiled/a b",
+    ),
+    *(b"/compiled/\tx", b"", b"/", b"/compiled/" + b"y" * 5000, b"/compiled/:@!$'()*,;"),
 )
 _METHODS = (
     b"HEAD",
@@ -144,7 +153,7 @@ def _request(draw: random.Random) -> bytes:
         # Of each name one, which most clients send.
         fields = list({field.partition(b":")[0].lower(): field for field in fields}.values())
     body = draw.choice(
-        (b"", b"", b"hello", b"GET /quick/smuggled HTTP/1.1\r\nHost: a\r\n\r\n", b"x" * 150, b"y" * 300, b"z" * 9000)
+        (b"", b"", b"hello", b"GET /compiled/smuggled HTTP/1.1\r\nHost: a\r\n\r\n", b"x" * 150, b"y" * 300, b"z" * 9000)
     )
     if is_odd:
         oddity = draw.randrange(9)

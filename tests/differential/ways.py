@@ -17,9 +17,9 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from app.http.connection.fast_path_interface import (
-    HotAnswer,
-    HotCall,
-    HotWait,
+    AnswerWait,
+    PlainAnswer,
+    PlainCall,
     RequestHead,
     ResolvedTarget,
     headers_of,
@@ -27,7 +27,7 @@ from app.http.connection.fast_path_interface import (
 )
 from app.server import connections
 from app.settings import Settings
-from tests.differential.streams import FAIL, JOIN, LEAVE, QUICK, SERVE, WAIT
+from tests.differential.streams import COMPILED, ENQUEUED, FAIL, LEAVE, SERVE, WAIT
 
 HEADER_BYTES_MAX = 4096
 HEADER_COUNT_MAX = 20
@@ -48,9 +48,9 @@ class Answered(NamedTuple):
 
 
 def _echo(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
-    """All that a request says, or all of it that a quick answer is given."""
+    """All that a request says, or all of it that a compiled handler is given."""
     path, _, query = target.partition(b"?")
-    if path.startswith((QUICK, JOIN)) and method in (b"GET", b"POST"):
+    if path.startswith((COMPILED, ENQUEUED)) and method in (b"GET", b"POST"):
         kept = [[value for name, value in headers if name == wanted] for wanted in _KEYED]
         return repr((method, path, query, kept, body)).encode()
     # An error is answered late, when the body is gone.
@@ -77,15 +77,15 @@ async def _application(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": echo})
 
 
-def _answer(echo: bytes) -> HotAnswer:
-    return HotAnswer(make_head(200, [("content-length", str(len(echo))), ("content-type", "text/plain")]), echo)
+def _answer(echo: bytes) -> PlainAnswer:
+    return PlainAnswer(make_head(200, [("content-length", str(len(echo))), ("content-type", "text/plain")]), echo)
 
 
 class _Route:
     body_bytes_max = BODY_BYTES_MAX
 
 
-class EchoTier:
+class EchoFastPath:
     """Answers plain requests with an echo, as the application does. Nothing of it is the service's but the seam."""
 
     is_bare = True
@@ -96,16 +96,16 @@ class EchoTier:
         self.answered_count = 0
         self.targets: dict[bytes, ResolvedTarget] = {}
         self._loop = loop
-        self._tickets: list[tuple[Any, bytes]] = []
+        self._queue: list[tuple[Any, bytes]] = []
 
     def resolve(self, head: RequestHead) -> ResolvedTarget | None:
         path, mark, query = head.target.partition(b"?")
         if mark and not query:
             return None
-        if head.method not in (b"GET", b"POST") or not path.startswith((QUICK, JOIN, SERVE, LEAVE, WAIT, FAIL)):
+        if head.method not in (b"GET", b"POST") or not path.startswith((COMPILED, ENQUEUED, SERVE, LEAVE, WAIT, FAIL)):
             return None
         target = ResolvedTarget(head, _Route())
-        if path.startswith((QUICK, JOIN)):
+        if path.startswith((COMPILED, ENQUEUED)):
             template = head.key.partition(b"\n")[0].partition(b" ")[2]
             kept = [[value] if value else [] for value in (head.content_type, head.accept, head.accept_encoding)]
 
@@ -115,54 +115,54 @@ class EchoTier:
                     query = _VARYING.sub(b"offset=%d" % number, query, count=1)
                 return repr((head.method, start, query, kept, bytes(body))).encode()
 
-            target.quick = lambda number, body: _answer(echo(number, body))
-            if path.startswith(JOIN) and connections.compiled is not None:
-                target.join = lambda number, body: self._join(echo(number, body), body)
+            target.compiled_handler = lambda number, body: _answer(echo(number, body))
+            if path.startswith(ENQUEUED) and connections.compiled is not None:
+                target.enqueue = lambda number, body: self._enqueue(echo(number, body), body)
         if len(self.targets) > 100:
             self.targets.clear()
         self.targets[head.key] = target
         return target
 
-    def _join(self, echo: bytes, body: bytes | memoryview) -> Any:
-        ticket = connections.compiled.Ticket(self, body, None, None)  # type: ignore[union-attr]
-        if not self._tickets:
+    def _enqueue(self, echo: bytes, body: bytes | memoryview) -> Any:
+        queued = connections.compiled.QueuedAppend(self, body, None, None)  # type: ignore[union-attr]
+        if not self._queue:
             self._loop.call_soon(self.end)
-        self._tickets.append((ticket, echo))
-        return ticket
+        self._queue.append((queued, echo))
+        return queued
 
     def end(self) -> None:
         """The end of a turn."""
-        tickets, self._tickets = self._tickets, []
-        for ticket, echo in tickets:
-            if ticket.connection is not None:
-                ticket.answer = _answer(echo)
-                ticket.connection.settle(ticket)
+        queue, self._queue = self._queue, []
+        for queued, echo in queue:
+            if queued.connection is not None:
+                queued.answer = _answer(echo)
+                queued.connection.settle(queued)
 
     def admits(self, *_: object) -> bool:
         return True
 
     def serve(
         self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, began: float, peer: object
-    ) -> tuple[HotCall, Any] | None:
+    ) -> tuple[PlainCall, Any] | None:
         self.answered_count += 1
         call = self.call_of(target, head, body, "0" * 16, began)
         path = head.target
         if path.startswith(LEAVE):
             return None
-        if target.quick is not None:
-            return call, target.quick(head.number, body)
+        if target.compiled_handler is not None:
+            return call, target.compiled_handler(head.number, body)
         if path.startswith(FAIL):
             return call, RuntimeError("the handler has failed")
         answer = _answer(_echo(head.method, head.target, headers_of(head.raw), bytes(body)))
         if path.startswith(WAIT):
             subscribe: Callable[..., object] = lambda done: self._loop.call_soon(done, None)  # noqa: E731
-            return call, HotWait(cast("Any", subscribe), lambda: answer, 10_000, lambda: answer)
+            return call, AnswerWait(cast("Any", subscribe), lambda: answer, 10_000, lambda: answer)
         return call, answer
 
     def call_of(
         self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, request_id: str, began: float
-    ) -> HotCall:
-        return HotCall(target, head, body, request_id, began)
+    ) -> PlainCall:
+        return PlainCall(target, head, body, request_id, began)
 
     def hold_body(self, length: int) -> None:
         return None
@@ -170,10 +170,10 @@ class EchoTier:
     def hold_large(self, target: ResolvedTarget, length: int) -> None:
         return None
 
-    def resume(self, scope: dict[str, Any], call: HotCall, error: Exception) -> None:
+    def resume(self, scope: dict[str, Any], call: PlainCall, error: Exception) -> None:
         """The application answers, of the same request: its scope is made of the head."""
 
-    def enter(self, call: HotCall) -> None:
+    def enter(self, call: PlainCall) -> None:
         """Nothing is logged."""
 
 
@@ -239,12 +239,12 @@ class Stand:
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._state = ServerState()
         self._state.default_headers = [(b"date", b"now")]
-        self.tier = EchoTier(loop)
-        bound = connections.protocol_class(settings, cast("Any", self.tier))
+        self.fast_path = EchoFastPath(loop)
+        bound = connections.protocol_class(settings, cast("Any", self.fast_path))
         self.ways: dict[str, type[Any]] = {"httptools": connections.protocol_class(settings)}
         if connections.compiled is not None:
             self.ways["compiled"] = bound
-            through_transport = EchoTier(loop)
+            through_transport = EchoFastPath(loop)
             through_transport.is_bare = False
             self.ways[THROUGH_TRANSPORT] = connections.protocol_class(settings, cast("Any", through_transport))
             members = {name: getattr(bound, name) for name in _BOUND}
@@ -292,7 +292,7 @@ class Stand:
             await asyncio.sleep(0)
 
 
-_BOUND = ("limits", "peers", "late_clients", "starts", "bodies", "transfers", "hot")
+_BOUND = ("limits", "peers", "late_clients", "starts", "bodies", "transfers", "fast_path")
 
 
 def _drain(far: socket.socket, received: bytearray) -> None:

@@ -74,7 +74,7 @@ BOMBS = [
 ]
 
 FETCHES: list[tuple[str, str, dict[str, str]]] = [
-    # Without an encoding the hot tier is asked first.
+    # Without an encoding the fast path is asked first.
     ("json", "records?offset=0", {"Accept-Encoding": "identity"}),
     ("ndjson", "records?offset=0", {"Accept": NDJSON, "Accept-Encoding": "identity"}),
     ("lines", "record-lines?offset=0", {"Accept-Encoding": "identity"}),
@@ -288,7 +288,7 @@ def read_on(client: httpx.Client, partition: str, query: str, headers: dict[str,
     end = client.get(partition.rsplit("/partitions", 1)[0]).json()["partitions"][0]["high_watermark"]
     offset, answers = 0, 0
     while offset < end and answers < 30:
-        # The hot tier answers from the second time on.
+        # The fast path answers from the second time on.
         answer = client.get(f"{partition}/records?{query.replace('OFFSET', str(offset))}", headers=headers)
         yield answer
         answers += 1

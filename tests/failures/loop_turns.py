@@ -80,7 +80,7 @@ class Measured(NamedTuple):
 
 
 def measure(data_dir: Path) -> list[Measured]:
-    """Every input of the table, twice: the hot tier knows what it has seen."""
+    """Every input of the table, twice: the fast path knows what it has seen."""
     rows: list[Measured] = []
     with (
         ThreadedServer(data_dir, **hostile_inputs.SETTINGS) as server,

@@ -58,7 +58,7 @@ def test_a_quota_of_an_older_file_breaks_no_request(
 ) -> None:
     """It may be stored from before there was a least one."""
     for _ in range(3):
-        # Known to the hot tier.
+        # Known to the fast path.
         assert client.post(PATH, json=RECORDS).status_code == 200
     server.call(
         lambda: setattr(server.service.parts.quotas, "table", QuotaTable().with_limits(EVERYBODY, {kind: rate}))

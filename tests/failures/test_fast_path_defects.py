@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.fast_path.declarations import TIER
+from app.fast_path.declarations import FAST_PATH
 from app.fast_path.plain_requests import PlainRequests
 from app.server import connections
 from rollway.records import Record, columns_from_records, encode_batch
@@ -32,7 +32,7 @@ class PlantedError(Exception):
 def server(twin: str, tmp_path: Path) -> Iterator[ThreadedServer]:
     with ThreadedServer(tmp_path / "data") as server, httpx.Client(base_url=server.url) as client:
         assert client.put("/v1/topics/t", json={"partitions": 1}).status_code == 201
-        # The twin has validated these queries, and the tier knows their targets.
+        # The application has validated these queries, and the fast path knows their targets.
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
             for request_bytes in (produce(), fetch()) * 3:
                 connection.sendall(request_bytes)
@@ -58,9 +58,9 @@ def fetch() -> bytes:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, server: ThreadedServer, call: str) -> None:
-    """Let a call of the tier fail for the requests of this module."""
-    tier: Any = getattr(server.app.state, TIER)
-    planned = getattr(tier, call)
+    """Let a call of the fast path fail for the requests of this module."""
+    fast_path: Any = getattr(server.app.state, FAST_PATH)
+    planned = getattr(fast_path, call)
 
     def fail(*given: Any) -> Any:
         heads = [each for each in given if hasattr(each, "content_length")]
@@ -69,12 +69,12 @@ def plant(monkeypatch: pytest.MonkeyPatch, server: ThreadedServer, call: str) ->
         raise PlantedError(f"a defect in {call}")
 
     if call == "resolve":
-        tier.targets.clear()
-    for target in tier.targets.values():
-        # The ways in C answer without the tier.
-        target.join = None
-        target.quick = fail if call == "call_of" else None
-    monkeypatch.setattr(tier, call, fail)
+        fast_path.targets.clear()
+    for target in fast_path.targets.values():
+        # The ways in C answer without the fast path.
+        target.enqueue = None
+        target.compiled_handler = fail if call == "call_of" else None
+    monkeypatch.setattr(fast_path, call, fail)
 
 
 def asked(server: ThreadedServer, *pieces: bytes) -> bytes:

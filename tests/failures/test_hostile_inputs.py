@@ -86,7 +86,7 @@ def test_a_fetch_of_a_bomb(
     loop_work: LoopWork,
 ) -> None:
     _, path, headers = fetch
-    # From the second time on the hot tier knows the request.
+    # From the second time on the fast path knows the request.
     for _ in range(2):
         check_answer(client.get(f"{stored[bomb.name]}/{path}", headers=headers))
     check(server, loop_work)

@@ -45,7 +45,7 @@ def test_a_body_is_never_run_as_a_request(
 ) -> None:
     victim = f"/v1/topics/victim-{next(_numbers)}"
     assert client.put(victim, json={}).status_code == 201
-    # What the tier knows of the target is not what goes wrong here.
+    # What the fast path knows of the target is not what goes wrong here.
     assert client.post(f"{topic}/partitions/0/records", json={"records": [{"value": "x"}]}).status_code == 200
     body = f"DELETE {victim} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
     query, kind = ("", f"Content-Type: {JSON}") if method == "POST" else ("?offset=0", f"Accept: {JSON}")

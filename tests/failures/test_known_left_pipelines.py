@@ -11,7 +11,7 @@ import pytest
 from app.http.connection import response_cycle
 from tests.support.servers import ThreadedServer
 
-# The encoding keeps it from the hot tier.
+# The encoding keeps it from the fast path.
 POLL = (
     b"GET /v1/topics/left/partitions/0/records?offset=0&wait_ms=60000 HTTP/1.1\r\nHost: localhost\r\n"
     b"Accept-Encoding: gzip\r\n\r\n"

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.fast_path import plain_requests
-from app.fast_path.declarations import TIER
+from app.fast_path.declarations import FAST_PATH
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer
 from tests.support.writers import record_batch
@@ -34,7 +34,7 @@ def produce(topic: str, number: int, query: str) -> bytes:
 
 def served_before_another(server: ThreadedServer, topic: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many requests of a burst are answered before another client's that came when the first of them was."""
-    tier = getattr(server.app.state, TIER)
+    fast_path = getattr(server.app.state, FAST_PATH)
     served: list[bytes] = []
     another = fetch(topic, 0).replace(b"max_records=1", b"max_records=2")
     with Connection(server.port) as crowd, Connection(server.port) as other:
@@ -42,7 +42,7 @@ def served_before_another(server: ThreadedServer, topic: str, monkeypatch: pytes
         assert crowd.read_answer().status == 200
         other.send(another)
         assert other.read_answer().status == 200
-        serve = tier.serve
+        serve = fast_path.serve
 
         def serve_and_note(target: Any, head: Any, *rest: Any) -> Any:
             if not served:
@@ -51,7 +51,7 @@ def served_before_another(server: ThreadedServer, topic: str, monkeypatch: pytes
             return serve(target, head, *rest)
 
         with monkeypatch.context() as patch:
-            patch.setattr(tier, "serve", serve_and_note)
+            patch.setattr(fast_path, "serve", serve_and_note)
             crowd.send(b"".join(fetch(topic, number) for number in range(BURST)))
             assert other.read_answer().status == 200
             for _ in range(BURST):

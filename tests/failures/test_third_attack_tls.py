@@ -111,7 +111,7 @@ def test_a_file_is_not_sent_over_a_connection_that_is_lost(
 
     monkeypatch.setattr(EdgeCycle, "_until_written", fill_and_wait)
     monkeypatch.setattr(EdgeCycle, "_wait_for_writing", lose)
-    with ThreadedServer(tmp_path / "data", has_hot_tier=False) as server, Connection(server.port) as connection:
+    with ThreadedServer(tmp_path / "data", has_fast_path=False) as server, Connection(server.port) as connection:
         with httpx.Client(base_url=server.url) as client:
             client.put("/v1/topics/t").raise_for_status()
             client.post(RECORDS, json={"records": [{"value": "x" * 100_000}]}).raise_for_status()

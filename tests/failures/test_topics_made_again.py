@@ -16,7 +16,7 @@ from tests.support.servers import ThreadedServer
 
 RAW = "application/vnd.kafka.record-batch.v2"
 FETCH_TRIES = 4
-"""The first requests of a connection are the route's, those after them the hot tier's."""
+"""The first requests of a connection are the route's, those after them the fast path's."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def check_refused(answer: httpx.Response, old: str, new: str) -> None:
 @pytest.mark.parametrize("media_type", [RAW, "application/json", "application/x-ndjson"])
 @pytest.mark.parametrize("more", ["", "&end_offset=3", "&wait_ms=1"])
 def test_a_fetch_by_id_reads_no_other_topic(client: httpx.Client, topic: str, media_type: str, more: str) -> None:
-    """From the first request on, which the route answers, and from those that the hot tier answers."""
+    """From the first request on, which the route answers, and from those that the fast path answers."""
     fill(client, topic, 5)
     old = id_of(client, topic)
     headers = {"Accept": media_type}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.event_loop.turns import Turns
-from app.fast_path import tier
+from app.fast_path import dispatcher
 from app.http.bodies.body_sink import SINK_BYTES_MIN, BodyBuffers
 from log_model.clock import ManualClock
 from rollway.records import Record, columns_from_records, encode_batch, split_batches
@@ -98,13 +98,13 @@ def check_stored(server: ThreadedServer, topic: str, result: dict[str, Any], sen
 @pytest.mark.parametrize("first", [0, 1, 70_000, len(LARGE) - 1])
 def test_a_large_body_is_stored_as_it_came(server: ThreadedServer, topic: str, first: int) -> None:
     with connect(server, topic) as connection:
-        before = server.hot_count
+        before = server.fast_path_count
         request = post(LARGE, topic)
         cut = len(request) - len(LARGE) + first
         connection.send(request[:cut])
         connection.send(request[cut:])
         result = result_of(connection.read_answer())
-        assert server.hot_count == before + 1
+        assert server.fast_path_count == before + 1
         check_stored(server, topic, result, LARGE)
         connection.send(post(SMALL, topic))
         assert result_of(connection.read_answer())["base_offset"] == result["last_offset"] + 1
@@ -118,7 +118,7 @@ HEAD_BYTES = len(post(LARGE)) - len(LARGE)
 @pytest.mark.parametrize("first", [-50, 0, 1, 70_000, len(LARGE) - 1])
 def test_the_first_body_of_a_connection_is_stored_as_it_came(server: ThreadedServer, topic: str, first: int) -> None:
     with connect_anew(server) as connection:
-        before = server.hot_count
+        before = server.fast_path_count
         request = post(LARGE, topic)
         cut = len(request) - len(LARGE) + first
         connection.send(request[:cut])
@@ -134,7 +134,7 @@ def test_the_first_body_of_a_connection_is_stored_as_it_came(server: ThreadedSer
         assert connection.read_answer().status == 200
         # A head that comes in pieces is httptools', and its request the application's; both pieces may come at once.
         counts = {before + 4} if first >= 0 else {before + 3, before + 4}
-        assert server.hot_count in counts
+        assert server.fast_path_count in counts
     for result, body in zip(results, [LARGE, SMALL, LARGE, SMALL], strict=True):
         check_stored(server, topic, result, body)
     eventually_true(lambda: held_bytes(server) == 0)
@@ -210,12 +210,12 @@ def test_a_connection_takes_turns_between_partitions(server: ThreadedServer) -> 
         for topic in topics[1:]:
             connection.send(post(SMALL, topic))
             assert connection.read_answer().status == 200
-        before = server.hot_count
+        before = server.fast_path_count
         results = []
         for topic in topics * 2:
             connection.send(post(LARGE, topic))
             results.append(result_of(connection.read_answer()))
-        assert server.hot_count == before + len(topics) * 2
+        assert server.fast_path_count == before + len(topics) * 2
         for topic, result in zip(topics * 2, results, strict=True):
             check_stored(server, topic, result, LARGE)
         connection.send(b"".join(post(SMALL, topic) for topic in topics))
@@ -224,24 +224,24 @@ def test_a_connection_takes_turns_between_partitions(server: ThreadedServer) -> 
 
 def test_targets_that_are_resolved_are_bounded(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that had to make room is resolved again, and answered here all the same."""
-    monkeypatch.setattr(tier, "TARGETS_MAX", 2)
-    targets = server.app.state.hot_tier.targets
+    monkeypatch.setattr(dispatcher, "TARGETS_MAX", 2)
+    targets = server.app.state.fast_path.targets
     targets.clear()
     with connect(server) as connection:
         for topic in ("group", "large", "t", "group", "large"):
-            before = server.hot_count
+            before = server.fast_path_count
             connection.send(post(SMALL, topic))
             assert connection.read_answer().status == 200
-            assert (server.hot_count, len(targets) <= 2) == (before + 1, True)
+            assert (server.fast_path_count, len(targets) <= 2) == (before + 1, True)
 
 
 def test_larger_bodies_are_checked_in_a_thread(server: ThreadedServer) -> None:
     body = LARGE * 3
     with connect(server, "large") as connection:
-        before = server.hot_count
+        before = server.fast_path_count
         connection.send(post(body, "large"))
         result = result_of(connection.read_answer())
-        assert (result["record_count"], server.hot_count) == (2700, before + 1)
+        assert (result["record_count"], server.fast_path_count) == (2700, before + 1)
         assert [len(batch.buffer) for batch in split_batches(stored(server, "large", result["base_offset"]))] == [
             len(LARGE)
         ] * 3

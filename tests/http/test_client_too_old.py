@@ -68,7 +68,7 @@ def test_the_library_of_before_is_refused_and_told_what_to_do(
     client: httpx.Client, written: str, request_: Request
 ) -> None:
     end = client.get(f"{written}/partitions/0").json()["log_end_offset"]
-    # The first lets the quick way know what follows.
+    # The first lets the fast path know what follows.
     assert ask(client, written, request_, USER_AGENT).is_success
     assert ask(client, written, request_, USER_AGENT).is_success
     between = client.get(f"{written}/partitions/0").json()["log_end_offset"]

@@ -1,4 +1,4 @@
-"""Drawn requests for records in all their forms: the hot tier and the application answer and store the same."""
+"""Drawn requests for records in all their forms: the fast path and the application answer and store the same."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 def ask(pair: Pair, request: bytes, *, is_head: bool) -> tuple[Answer, Answer]:
     answers = []
-    for server in (pair.hot, pair.twin):
+    for server in (pair.fast_path, pair.application):
         with connect(server) as connection:
             connection.send(request)
             answers.append(connection.read_answer(is_head=is_head))
@@ -197,29 +197,29 @@ def test_drawn_requests_are_answered_alike(pair: Pair) -> None:
     shown_count = refused_count = 0
     for seed in range(DRAWN_COUNT):
         request, is_head = Draw(seed).request()
-        # The first lets the tier know the query.
+        # The first lets the fast path know the query.
         for _ in range(2):
-            hot, twin = ask(pair, request, is_head=is_head)
-            assert alike(hot) == alike(twin), (seed, request)
-            assert hot.status < 500 or hot.status == 501, (seed, request, hot)
+            fast, slow = ask(pair, request, is_head=is_head)
+            assert alike(fast) == alike(slow), (seed, request)
+            assert fast.status < 500 or fast.status == 501, (seed, request, fast)
             wait_for_appends(pair, request)
-            statuses[hot.status] = statuses.get(hot.status, 0) + 1
-            for record in records_of(hot):
+            statuses[fast.status] = statuses.get(fast.status, 0) + 1
+            for record in records_of(fast):
                 check_pairs(record)
                 shown_count += 1
             if is_of_before(request):
                 # What else is wrong may be told first.
-                assert hot.status >= 400, (seed, request)
-                refused_count += b"client_too_old" in hot.body
+                assert fast.status >= 400, (seed, request)
+                refused_count += b"client_too_old" in fast.body
             else:
-                assert b"client_too_old" not in hot.body, (seed, request)
+                assert b"client_too_old" not in fast.body, (seed, request)
     assert statuses[200] > DRAWN_COUNT / 2
     assert shown_count > DRAWN_COUNT
     assert refused_count > DRAWN_COUNT / 50
     for topic in TOPICS:
         logs = [
             (Path(server.settings.data_dir) / "logs" / f"{topic}-0" / f"{0:020}.log").read_bytes().rstrip(b"\0")
-            for server in (pair.hot, pair.twin)
+            for server in (pair.fast_path, pair.application)
         ]
         assert logs[0] == logs[1]
         assert logs[0]

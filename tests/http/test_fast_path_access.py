@@ -35,10 +35,10 @@ class Stand(NamedTuple):
     reader: str
 
     def ask(self, credential: str | None) -> tuple[Answer, bool]:
-        """The answer, and whether it was the tier's."""
-        before = self.server.hot_count
+        """The answer, and whether it was the fast path's."""
+        before = self.server.fast_path_count
         self.connection.send(produce(credential))
-        return self.connection.read_answer(), self.server.hot_count > before
+        return self.connection.read_answer(), self.server.fast_path_count > before
 
     def change(self, operation: str, principal: str) -> None:
         entry = {"principal": principal, "operation": operation, "resource_type": "topic", "resource_name": "t"}
@@ -67,16 +67,16 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
 def test_a_key_with_the_right_is_answered_here(tmp_path: Path) -> None:
     with stand(tmp_path) as made:
         for credential in (made.writer, made.admin):
-            answer, is_hot = made.ask(credential)
-            assert (answer.status, is_hot) == (200, True)
+            answer, is_fast = made.ask(credential)
+            assert (answer.status, is_fast) == (200, True)
 
 
 def test_others_are_refused_by_the_application(tmp_path: Path) -> None:
     with stand(tmp_path) as made:
         wrong = made.writer[:-1] + ("a" if made.writer[-1] != "a" else "b")
         for credential, status in ((made.reader, 403), (wrong, 401), ("nonsense", 401), (None, 401)):
-            answer, is_hot = made.ask(credential)
-            assert (answer.status, is_hot) == (status, False), credential
+            answer, is_fast = made.ask(credential)
+            assert (answer.status, is_fast) == (status, False), credential
         metrics = made.client.get("/metrics", headers=bearer(made.admin)).text
         # The wrong one and the nonsense, each counted once.
         assert "rollway_authentication_failures_total 2.0" in metrics
@@ -87,14 +87,14 @@ def test_what_is_taken_away_is_gone_with_the_next_request(tmp_path: Path) -> Non
         assert made.ask(made.writer)[1]
         removed = made.client.delete("/v1/acls", params={"principal": "User:writer"}, headers=bearer(made.admin))
         assert removed.is_success
-        answer, is_hot = made.ask(made.writer)
-        assert (answer.status, is_hot) == (404, False)
+        answer, is_fast = made.ask(made.writer)
+        assert (answer.status, is_fast) == (404, False)
         made.change("WRITE", "User:writer")
         assert made.ask(made.writer)[1]
         number = made.writer.split("_")[1]
         assert made.client.delete(f"/v1/keys/{number}", headers=bearer(made.admin)).is_success
-        answer, is_hot = made.ask(made.writer)
-        assert (answer.status, json.loads(answer.body)["code"], is_hot) == (401, "unauthenticated", False)
+        answer, is_fast = made.ask(made.writer)
+        assert (answer.status, json.loads(answer.body)["code"], is_fast) == (401, "unauthenticated", False)
 
 
 def test_the_access_log_has_plain_requests_too(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The hot tier and the application agree: one table of requests, sent to a service with the tier and to one without."""
+"""The fast path and the application agree: one table of requests, sent to a service with it and to one without."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ RAW = "application/vnd.kafka.record-batch.v2"
 OCTETS = "application/octet-stream"
 PROBLEM = "application/problem+json"
 HAS_PARSER = plain_heads is not None
+HAS_RECORD_PARSER = record_batches.compiled is not None
 """Without the parser of plain heads the application answers everything."""
 BATCH = record_batch(b"one", b"two")
 
@@ -45,10 +46,10 @@ def _with_bytes(content: bytes, position: int, layout: str, value: int) -> bytes
 
 
 class Case(NamedTuple):
-    """A request, and whether the tier is to answer it once it knows its query; ``None`` when that depends on caches."""
+    """A request, and whether the fast path answers it once it knows its query; ``None`` when that depends on caches."""
 
     name: str
-    is_hot: bool | None
+    is_fast: bool | None
     topic: str = "t"
     query: str = ""
     body: bytes = BATCH
@@ -67,15 +68,15 @@ class Case(NamedTuple):
         return "\r\n".join([*lines, f"Content-Length: {len(self.body)}", "", ""]).encode("latin-1") + self.body
 
 
-def _json(name: str, *rows: dict[str, Any], is_hot: bool = True, **fields: Any) -> Case:
+def _json(name: str, *rows: dict[str, Any], is_fast: bool = True, **fields: Any) -> Case:
     body = json.dumps({"records": rows}).encode()
-    return Case(name, is_hot, body=body, media_type="application/json", **fields)
+    return Case(name, is_fast, body=body, media_type="application/json", **fields)
 
 
-def fetch_case(name: str, query: str, accept: str = "*/*", *, is_hot: bool | None = None, **fields: Any) -> Case:
+def fetch_case(name: str, query: str, accept: str = "*/*", *, is_fast: bool | None = None, **fields: Any) -> Case:
     headers = (*((("Accept", accept),) if accept else ()), *fields.pop("headers", ()))
     topic = fields.pop("topic", "fetched")
-    return Case(name, is_hot, topic, query, b"", headers, media_type="", method="GET", **fields)
+    return Case(name, is_fast, topic, query, b"", headers, media_type="", method="GET", **fields)
 
 
 def _fetches(name: str, accept: str, place: str = "records") -> list[Case]:
@@ -103,7 +104,7 @@ def _by_paths_of_their_own(cases: list[Case]) -> Iterator[Case]:
         yield Case(f"{name}, garbage", False, body=b"rubbish", media_type=media_type, place="record-batches")
     yield Case("record-batches, encoding", False, query="?encoding=utf8", place="record-batches")
     yield Case("octets to records", False, media_type=OCTETS)
-    yield _json("JSON to record-batches", {"value": "v"}, is_hot=False)._replace(place="record-batches")
+    yield _json("JSON to record-batches", {"value": "v"}, is_fast=False)._replace(place="record-batches")
     yield Case("lines", False, body=b'{"value":"a"}\n', media_type="application/x-ndjson", place="record-lines")
     yield Case("batches to lines", False, place="record-lines")
     for accept in ("", "*/*", OCTETS, RAW, PROBLEM, f"{OCTETS},{PROBLEM}"):
@@ -112,12 +113,12 @@ def _by_paths_of_their_own(cases: list[Case]) -> Iterator[Case]:
         yield fetch_case(f"batches, {query}", f"?offset={query}", OCTETS, place="record-batches")
         yield fetch_case(f"batches by their name, {query}", f"?offset={query}", RAW, place="record-batches")
     for accept in ("text/html", "application/json", f"{OCTETS}, {PROBLEM}", f"{RAW};q=0.5, */*;q=0.1"):
-        yield fetch_case(f"batches as {accept}", "?offset=0", accept, place="record-batches", is_hot=False)
+        yield fetch_case(f"batches as {accept}", "?offset=0", accept, place="record-batches", is_fast=False)
     for accept in ("", "*/*", "application/x-ndjson", f"application/x-ndjson,{PROBLEM}"):
         yield from _fetches(f"lines {accept}, ", accept, "record-lines")
     yield fetch_case("lines, base64", "?offset=0&max_records=3&encoding=base64", place="record-lines")
-    yield fetch_case("lines as JSON", "?offset=0", "application/json", place="record-lines", is_hot=False)
-    yield fetch_case("records as problems", "?offset=0", PROBLEM, is_hot=False)
+    yield fetch_case("lines as JSON", "?offset=0", "application/json", place="record-lines", is_fast=False)
+    yield fetch_case("records as problems", "?offset=0", PROBLEM, is_fast=False)
 
 
 PRODUCER = batch_of("p", producer_id=7, producer_epoch=0, base_sequence=0)
@@ -138,7 +139,7 @@ CASES = [
     Case("the library", True, headers=(("User-Agent", "rollway/0.1.0"), ("Client-Id", "rollway"))),
     Case("a name like the library's", True, headers=(("User-Agent", "rollways"),)),
     Case("the library of before", False, headers=(("User-Agent", "rollway"), ("Client-Id", "rollway"))),
-    _json("JSON of the library of before", {"value": "v"}, is_hot=False, headers=(("User-Agent", "rollway"),)),
+    _json("JSON of the library of before", {"value": "v"}, is_fast=False, headers=(("User-Agent", "rollway"),)),
     Case("accept anything", True, headers=(("Accept", "text/html"), ("Accept-Encoding", "gzip, zstd"))),
     Case("idempotent producer", True, body=PRODUCER),
     Case("the same again", True, body=PRODUCER),
@@ -151,25 +152,25 @@ CASES = [
     _json("JSON, sixty records", *[{"value": "x" * 100}] * 60, query="?acks=1"),
     _json("JSON in base64", {"value_base64": "AAE=", "key_base64": "/w=="}, query="?encoding=base64"),
     _json("JSON with bytes", {"value_base64": "AAE=", "headers": [{"name_base64": "/w==", "value_base64": ""}]}),
-    _json("JSON with bytes and text", {"value_base64": "AAE=", "value": "v"}, is_hot=False),
-    _json("JSON with bytes as before", {"value": {"base64": "AAE="}}, is_hot=False),
+    _json("JSON with bytes and text", {"value_base64": "AAE=", "value": "v"}, is_fast=False),
+    _json("JSON with bytes as before", {"value": {"base64": "AAE="}}, is_fast=False),
     _json("JSON of JSON", {"value": {"a": [1, 2.5]}}, {"value": 7}, query="?encoding=json"),
     _json("JSON, acks 0", {"value": "v"}, query="?acks=0"),
     _json("JSON, group fsync", {"value": "v"}, topic="group"),
     _json("JSON, log append time", {"value": "v", "timestamp": 7}, topic="stamped"),
     _json("JSON, more than a batch", *[{"value": "x" * 400}] * 3, topic="small"),
     _json("JSON, an expected offset that is wrong", {"value": "v"}, query="?expected_offset=0"),
-    _json("JSON, no records", is_hot=False),
-    _json("JSON, topic compresses", {"value": "v"}, topic="zipped", is_hot=False),
-    _json("JSON, another partition", {"value": "v", "partition": 1}, is_hot=False),
-    _json("JSON, too large a record", {"value": "x" * 900}, topic="small", is_hot=False),
-    _json("JSON, no time", {"value": "v", "timestamp": "soon"}, is_hot=False),
-    _json("JSON, a number", {"value": 3}, is_hot=False),
-    _json("JSON, 500 of 1 KiB", *[{"value": "x" * 1024, "key": "k"}] * 500, is_hot=record_batches.compiled is not None),
-    _json("JSON, large", {"value": "x" * 200_000}, is_hot=record_batches.compiled is not None),
-    _json("JSON, large and not plain", {"value": "x" * 200_000}, {"value_base64": "AA=="}, is_hot=False),
-    _json("JSON, large and wrong", {"value": "x" * 200_000}, {"value": 3}, is_hot=False),
-    _json("JSON, larger", {"value": "x" * 700_000}, is_hot=False),
+    _json("JSON, no records", is_fast=False),
+    _json("JSON, topic compresses", {"value": "v"}, topic="zipped", is_fast=False),
+    _json("JSON, another partition", {"value": "v", "partition": 1}, is_fast=False),
+    _json("JSON, too large a record", {"value": "x" * 900}, topic="small", is_fast=False),
+    _json("JSON, no time", {"value": "v", "timestamp": "soon"}, is_fast=False),
+    _json("JSON, a number", {"value": 3}, is_fast=False),
+    _json("JSON, 500 of 1 KiB", *[{"value": "x" * 1024, "key": "k"}] * 500, is_fast=HAS_RECORD_PARSER),
+    _json("JSON, large", {"value": "x" * 200_000}, is_fast=HAS_RECORD_PARSER),
+    _json("JSON, large and not plain", {"value": "x" * 200_000}, {"value_base64": "AA=="}, is_fast=False),
+    _json("JSON, large and wrong", {"value": "x" * 200_000}, {"value": 3}, is_fast=False),
+    _json("JSON, larger", {"value": "x" * 700_000}, is_fast=False),
     Case("no JSON", False, body=b"{", media_type="application/json"),
     Case("a name twice", False, body=b'{"records":[{"value":"a","v\\u0061lue":"b"}]}', media_type="application/json"),
     Case("JSON with a charset", False, body=b'{"records":[]}', media_type="application/json; charset=utf-8"),
@@ -207,15 +208,15 @@ CASES = [
     fetch_case("fetch, any form", "?offset=0"),
     fetch_case("fetch, base64", "?offset=0&max_records=3&encoding=base64"),
     fetch_case("fetch, JSON", "?offset=0&max_records=30&encoding=json", topic="stamped"),
-    fetch_case("fetch, compressed answer", "?offset=0", is_hot=False, headers=(("Accept-Encoding", "gzip"),)),
+    fetch_case("fetch, compressed answer", "?offset=0", is_fast=False, headers=(("Accept-Encoding", "gzip"),)),
     fetch_case("fetch, identity", "?offset=0", headers=(("Accept-Encoding", "identity"),)),
-    fetch_case("fetch, by the library of before", "?offset=0", is_hot=False, headers=(("User-Agent", "rollway"),)),
-    fetch_case("fetch, closed range", "?offset=0&end_offset=3", is_hot=False),
-    fetch_case("fetch, committed", "?offset=0&isolation=read_committed", is_hot=False),
-    fetch_case("fetch, beyond the end", "?offset=1000000", is_hot=False),
-    fetch_case("fetch, no topic", "?offset=0", is_hot=False, topic="nothing"),
-    fetch_case("fetch, no start", "?max_records=1", is_hot=False),
-    fetch_case("fetch, tail", "?tail=3", is_hot=False),
+    fetch_case("fetch, by the library of before", "?offset=0", is_fast=False, headers=(("User-Agent", "rollway"),)),
+    fetch_case("fetch, closed range", "?offset=0&end_offset=3", is_fast=False),
+    fetch_case("fetch, committed", "?offset=0&isolation=read_committed", is_fast=False),
+    fetch_case("fetch, beyond the end", "?offset=1000000", is_fast=False),
+    fetch_case("fetch, no topic", "?offset=0", is_fast=False, topic="nothing"),
+    fetch_case("fetch, no start", "?max_records=1", is_fast=False),
+    fetch_case("fetch, tail", "?tail=3", is_fast=False),
     Case("GET with a body", False, method="GET"),
     Case("a method nobody has", False, method="PATCH"),
 ]  # fmt: skip
@@ -240,14 +241,14 @@ def _topics(client: httpx.Client) -> None:
 class Pair:
     """The two services."""
 
-    def __init__(self, hot: ThreadedServer, twin: ThreadedServer) -> None:
-        self.hot = hot
-        self.twin = twin
+    def __init__(self, fast_path: ThreadedServer, application: ThreadedServer) -> None:
+        self.fast_path = fast_path
+        self.application = application
 
     def ask(self, request: bytes) -> tuple[Answer, Answer]:
         """The answers of both, each on a connection of its own."""
         answers = []
-        for server in (self.hot, self.twin):
+        for server in (self.fast_path, self.application):
             with connect(server) as connection:
                 connection.send(request)
                 answers.append(connection.read_answer())
@@ -268,13 +269,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 def running_pair(root: Path) -> Iterator[Pair]:
     settings: dict[str, Any] = {"request_body_bytes_max": 1_000_000}
     with (
-        ThreadedServer(root / "hot", clock=ManualClock(), **settings) as hot,
-        ThreadedServer(root / "twin", clock=ManualClock(), has_hot_tier=False, **settings) as twin,
+        ThreadedServer(root / "fast_path", clock=ManualClock(), **settings) as fast_path,
+        ThreadedServer(root / "application", clock=ManualClock(), has_fast_path=False, **settings) as application,
     ):
-        for server in (hot, twin):
+        for server in (fast_path, application):
             with http_client(server.url) as client:
                 _topics(client)
-        yield Pair(hot, twin)
+        yield Pair(fast_path, application)
 
 
 def comparable(answer: Answer) -> tuple[int, dict[str, str], Any]:
@@ -291,25 +292,25 @@ def comparable(answer: Answer) -> tuple[int, dict[str, str], Any]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_answers_agree(pair: Pair, case: Case) -> None:
     request = case.encode()
-    # The first lets the tier know the query.
+    # The first lets the fast path know the query.
     for is_known in (False, True):
-        before = pair.hot.hot_count
-        hot, twin = pair.ask(request)
-        assert comparable(hot) == comparable(twin)
+        before = pair.fast_path.fast_path_count
+        fast, slow = pair.ask(request)
+        assert comparable(fast) == comparable(slow)
         if is_known:
-            assert case.is_hot is None or pair.hot.hot_count - before == (case.is_hot and HAS_PARSER)
+            assert case.is_fast is None or pair.fast_path.fast_path_count - before == (case.is_fast and HAS_PARSER)
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/x-ndjson"])
 def test_fetches_of_what_was_just_written_are_plain(pair: Pair, accept: str) -> None:
     written = _json("written", *[{"value": "x" * 100}] * 500, topic="large")
     pair.ask(written.encode())
-    before = pair.hot.hot_count
+    before = pair.fast_path.fast_path_count
     for _ in range(5):
-        hot, twin = pair.ask(fetch_case("read", "?offset=0&max_records=500", accept, topic="large").encode())
-        assert comparable(hot) == comparable(twin)
-        assert hot.body.count(b'"offset"') == 500
-    assert (pair.hot.hot_count > before) is HAS_PARSER
+        fast, slow = pair.ask(fetch_case("read", "?offset=0&max_records=500", accept, topic="large").encode())
+        assert comparable(fast) == comparable(slow)
+        assert fast.body.count(b'"offset"') == 500
+    assert (pair.fast_path.fast_path_count > before) is HAS_PARSER
 
 
 def test_logs_and_metrics_agree(tmp_path: Path) -> None:
@@ -317,7 +318,7 @@ def test_logs_and_metrics_agree(tmp_path: Path) -> None:
         for case in CASES:
             pair.ask(case.encode())
             pair.ask(case.encode())
-        assert (pair.hot.hot_count > len(CASES) / 3) is HAS_PARSER
+        assert (pair.fast_path.fast_path_count > len(CASES) / 3) is HAS_PARSER
         _check_logs_and_metrics(pair)
 
 
@@ -325,11 +326,11 @@ def _check_logs_and_metrics(pair: Pair) -> None:
     for name in ("t", "group", "other", "small", "stamped", "zipped"):
         logs = [
             (server.settings.data_dir / "logs" / f"{name}-0" / f"{0:020}.log").read_bytes()
-            for server in (pair.hot, pair.twin)
+            for server in (pair.fast_path, pair.application)
         ]
         assert logs[0] == logs[1]
         assert name == "small" or logs[0].strip(b"\0")
-    counted = [_counters(server) for server in (pair.hot, pair.twin)]
+    counted = [_counters(server) for server in (pair.fast_path, pair.application)]
     assert counted[0] == counted[1]
 
 
@@ -351,21 +352,21 @@ def _counters(server: ThreadedServer) -> dict[str, str]:
 
 
 def test_quotas_hold_for_plain_requests(pair: Pair) -> None:
-    for server in (pair.hot, pair.twin):
+    for server in (pair.fast_path, pair.application):
         with http_client(server.url) as client:
             quota = {"producer_byte_rate": 1}
             assert client.put("/v1/quotas", params={"client_id": "greedy"}, json=quota).status_code == 200
     case = Case("greedy", True, headers=(("Client-Id", "greedy"),))
     pair.ask(CASES[0].encode())
-    before = pair.hot.hot_count
-    hot, twin = pair.ask(case.encode())
-    assert comparable(hot) == comparable(twin)
-    assert int(hot.headers["throttle-time-ms"]) == json.loads(hot.body)["throttle_time_ms"] > 0
-    assert pair.hot.hot_count == before + HAS_PARSER
+    before = pair.fast_path.fast_path_count
+    fast, slow = pair.ask(case.encode())
+    assert comparable(fast) == comparable(slow)
+    assert int(fast.headers["throttle-time-ms"]) == json.loads(fast.body)["throttle_time_ms"] > 0
+    assert pair.fast_path.fast_path_count == before + HAS_PARSER
     # It does not wait.
-    hot, twin = pair.ask(case.encode())
-    assert comparable(hot) == comparable(twin)
-    assert (hot.status, json.loads(hot.body)["code"]) == (429, "throttled")
+    fast, slow = pair.ask(case.encode())
+    assert comparable(fast) == comparable(slow)
+    assert (fast.status, json.loads(fast.body)["code"]) == (429, "throttled")
 
 
 def _held_flush(server: ThreadedServer) -> tuple[threading.Event, threading.Event]:
@@ -422,21 +423,21 @@ def test_a_timeout_is_answered_as_by_the_application(tmp_path: Path) -> None:
             _topics(client)
         case = Case("slow", True, topic="group", query="?timeout_ms=50")
         with connect(server) as connection:
-            # The tier takes heads it has seen. On a busy machine the first ones may time out too.
+            # The fast path takes heads it has seen. On a busy machine the first ones may time out too.
             known = Answer(504, {}, b"")
             while known.status == 504:
                 connection.send(case.encode())
                 known = connection.read_answer()
             assert known.status == 200
             _, go_on = _held_flush(server)
-            before = server.hot_count
+            before = server.fast_path_count
             connection.send(case.encode())
             answer = connection.read_answer()
             go_on.set()
         document = json.loads(answer.body)
         following = json.loads(known.body)["base_offset"] + 2
         assert (answer.status, document["code"], document["base_offset"]) == (504, "request_timed_out", following)
-        assert server.hot_count == before + HAS_PARSER
+        assert server.fast_path_count == before + HAS_PARSER
 
 
 def test_a_stop_waits_for_what_waits_for_its_fsync(tmp_path: Path) -> None:
@@ -482,7 +483,7 @@ def test_a_stop_that_waited_long_enough_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("piece_bytes", [1, 50, 1000])
 def test_known_heads_with_bodies_in_pieces(pair: Pair, piece_bytes: int) -> None:
     requests = [Case("a", True, body=record_batch(b"x" * size)).encode() for size in (1, 2000, 30, 400)]
-    with connect(pair.hot) as connection:
+    with connect(pair.fast_path) as connection:
         connection.send(requests[0])
         assert connection.read_answer().status == 200
         row = b"".join(requests)
@@ -493,9 +494,9 @@ def test_known_heads_with_bodies_in_pieces(pair: Pair, piece_bytes: int) -> None
 
 
 def test_bodies_that_are_collected_count_among_all(pair: Pair) -> None:
-    budget = pair.hot.service.parts.body_budget
+    budget = pair.fast_path.service.parts.body_budget
     request = Case("large", True, body=record_batch(b"x" * 200_000)).encode()
-    with connect(pair.hot) as connection:
+    with connect(pair.fast_path) as connection:
         for _ in range(2):
             connection.send(request)
             assert connection.read_answer().status == 200
@@ -507,9 +508,9 @@ def test_bodies_that_are_collected_count_among_all(pair: Pair) -> None:
         assert budget.held_bytes == 0
         # Without room it is the application's, which says so.
         taken = budget.hold(budget.limit_bytes)
-        before = pair.hot.hot_count
+        before = pair.fast_path.fast_path_count
         connection.send(request[:150_000])
         answer = connection.read_answer()
         taken.release()
     assert (answer.status, json.loads(answer.body)["code"]) == (503, "overloaded")
-    assert pair.hot.hot_count == before
+    assert pair.fast_path.fast_path_count == before

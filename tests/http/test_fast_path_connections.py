@@ -29,12 +29,12 @@ def is_health(answer: Answer) -> bool:
 
 
 def test_equal_heads_are_answered_without_the_application(server: ThreadedServer) -> None:
-    before = server.hot_count
+    before = server.fast_path_count
     with connect(server) as connection:
         for _ in range(5):
             connection.send(HEALTH)
             assert is_health(connection.read_answer())
-    assert server.hot_count == before + 5
+    assert server.fast_path_count == before + 5
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 2, 7, 40])
@@ -73,11 +73,11 @@ def test_a_row_of_requests_is_answered_in_order(server: ThreadedServer) -> None:
     ],
 )
 def test_what_is_not_plain_is_left_to_the_application(server: ThreadedServer, more: bytes) -> None:
-    before = server.hot_count
+    before = server.fast_path_count
     with connect(server) as connection:
         connection.send(HEALTH[:-2] + more + (b"" if b"\r\n\r\n" in more and more[-5:] == b"hello" else b"\r\n"))
         assert is_health(connection.read_answer())
-    assert server.hot_count == before
+    assert server.fast_path_count == before
 
 
 def test_a_bad_head_behind_a_known_one_is_refused(server: ThreadedServer) -> None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from app.access import authentication
 from app.fast_path import declarations
 from app.fast_path.declarations import declarations_of
-from app.fast_path.dispatcher import Tier
+from app.fast_path.dispatcher import FastPath
 from app.http import allowed_hosts, compression, negotiation
 from app.http.bodies import body
 from app.http.connection import connection_limits
@@ -134,11 +134,11 @@ def test_a_parameter_that_no_handler_knows_is_the_routes(pair: Pair, query: str)
     places = [("records", "application/json"), ("records", RAW), ("record-batches", RAW), ("record-lines", "*/*")]
     for place, accept in places:
         request = fetch_case("", f"?{query}", accept, place=place).encode()
-        before = pair.hot.hot_count
+        before = pair.fast_path.fast_path_count
         for _ in range(3):
-            hot, twin = pair.ask(request)
-            assert comparable(hot) == comparable(twin)
-        assert pair.hot.hot_count == before
+            fast, slow = pair.ask(request)
+            assert comparable(fast) == comparable(slow)
+        assert pair.fast_path.fast_path_count == before
 
 
 class _Tomorrow(partition_fetch.AnyFetchParameters):
@@ -153,15 +153,15 @@ def test_a_parameter_that_is_added_tomorrow_is_the_routes(
 ) -> None:
     """And this test would see it if handlers were believed to know every parameter."""
     heads = pytest.importorskip("app.http.connection.request_heads_c")
-    tier: Tier = pair.hot.app.state.hot_tier
+    fast_path: FastPath = pair.fast_path.app.state.fast_path
     query = b"offset=0&newest=1&max_bytes=%d" % (7 + is_declared)
     if is_declared:
-        for route in tier._routes["GET"]:
+        for route in fast_path._routes["GET"]:
             monkeypatch.setattr(route, "parameters", route.parameters | {"newest"})
-    tier.remember(fetch.fetch_records, query, [(b"accept", RAW.encode())], _Tomorrow(offset=0, newest=1))
+    fast_path.cache_query(fetch.fetch_records, query, [(b"accept", RAW.encode())], _Tomorrow(offset=0, newest=1))
     raw = b"GET /v1/topics/fetched/partitions/0/records?%b HTTP/1.1\r\nHost: a\r\nAccept: %b\r\n\r\n"
     head = heads.read(raw % (query, RAW.encode()), 0, 65536, 100)
-    assert (tier.resolve(head) is not None) is is_declared
+    assert (fast_path.resolve(head) is not None) is is_declared
 
 
 def test_nobody_else_reads_headers_of_requests() -> None:

@@ -91,15 +91,15 @@ def test_plain_requests_are_answered_as_the_route_answers(
     server: ThreadedServer, query: str, path: str, accept: str
 ) -> None:
     with connect(server) as connection:
-        twin = ask(connection, query, NOT_PLAIN, path, accept)
+        slow = ask(connection, query, NOT_PLAIN, path, accept)
         for _ in range(3):
             answer = ask(connection, query, "", path, accept)
-            for headers in (twin.headers, answer.headers):
+            for headers in (slow.headers, answer.headers):
                 headers.pop("date", None)
                 headers.pop("x-request-id", None)
-            assert (answer.status, answer.headers) == (twin.status, twin.headers)
-            if twin.status == 200:
-                assert answer.body == twin.body
+            assert (answer.status, answer.headers) == (slow.status, slow.headers)
+            if slow.status == 200:
+                assert answer.body == slow.body
 
 
 @pytest.mark.parametrize("path", [PATH.replace("hot", "none"), PATH.replace("0/rec", "1/rec")])
@@ -114,7 +114,7 @@ def test_what_does_not_exist_is_told_by_the_route(server: ThreadedServer, path: 
 def test_they_are_answered_on_the_connection(server: ThreadedServer, path: str, accept: str) -> None:
     with connect(server) as connection:
         ask(connection, "offset=0&max_bytes=50000", NOT_PLAIN, path, accept)
-        before = server.hot_count
+        before = server.fast_path_count
         offset = 0
         while offset < END:
             answer = ask(connection, f"offset={offset}&max_bytes=50000", "", path, accept)
@@ -123,7 +123,7 @@ def test_they_are_answered_on_the_connection(server: ThreadedServer, path: str, 
             offset = int(answer.headers["next-offset"])
         # Open ranges, closed ones, and nothing there.
         assert ask(connection, f"offset={END}&max_bytes=50000", "", path, accept).body == b""
-        assert server.hot_count >= before + 4
+        assert server.fast_path_count >= before + 4
 
 
 def test_a_row_of_requests_is_answered_in_order(server: ThreadedServer) -> None:
@@ -142,7 +142,7 @@ def test_a_row_of_requests_is_answered_in_order(server: ThreadedServer) -> None:
 def test_cold_bytes_never_stall_the_loop(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk takes its time, and others are answered meanwhile."""
     with connect(server) as connection, connect(server) as other:
-        twin = ask(connection, "offset=1&max_bytes=20000", NOT_PLAIN)
+        expected = ask(connection, "offset=1&max_bytes=20000", NOT_PLAIN)
         is_read, may_go_on = threading.Event(), threading.Event()
         read = LocalFile.read
 
@@ -161,7 +161,7 @@ def test_cold_bytes_never_stall_the_loop(server: ThreadedServer, monkeypatch: py
             other.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
             assert other.read_answer().status == 200
         may_go_on.set()
-        assert connection.read_answer().body == twin.body
+        assert connection.read_answer().body == expected.body
 
 
 def test_what_is_remembered_of_a_request_ends_with_its_topic(server: ThreadedServer) -> None:
@@ -180,9 +180,9 @@ def test_what_is_remembered_of_a_request_ends_with_its_topic(server: ThreadedSer
         # The end is no short way, nor what lies beyond it.
         assert ask(connection, "offset=2", path=path).body == b""
         assert ask(connection, "offset=3", path=path).status == 416
-        before = server.hot_count
+        before = server.fast_path_count
         assert len(ask(connection, "offset=1", path=path).body) == 200
-        assert server.hot_count == before + 1
+        assert server.fast_path_count == before + 1
         assert client.delete(topic).status_code in (200, 202, 204)
         assert ask(connection, "offset=0", path=path).status == 404
         fill_again(client, 400)
@@ -242,10 +242,10 @@ def test_a_piece_is_offered_whole_to_the_kernel_with_its_head(
     with connect(server) as connection:
         query = f"offset=0&max_bytes={size}"
         ask(connection, query, path=path)
-        before = server.hot_count
+        before = server.fast_path_count
         monkeypatch.setattr(os, "sendfile", sendfile_and_note)
         assert len(ask(connection, query, path=path).body) == size
-        assert (server.hot_count, offered[0]) == (before + 1, size)
+        assert (server.fast_path_count, offered[0]) == (before + 1, size)
 
 
 def test_a_crowd_of_large_fetches_arrives_whole(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,12 +271,12 @@ def test_a_crowd_of_large_fetches_arrives_whole(server: ThreadedServer, monkeypa
     with contextlib.ExitStack() as stack:
         crowd = [stack.enter_context(connect(server)) for _ in range(8)]
         for _ in range(50):
-            before = server.hot_count
+            before = server.fast_path_count
             for connection in crowd:
                 connection.send(request)
             # The others wait for their turns while one is read.
             assert all(connection.read_answer().body == whole for connection in crowd)
-            if 0 in began and server.hot_count > before:
+            if 0 in began and server.fast_path_count > before:
                 break
     assert 0 in began
 

@@ -1,4 +1,4 @@
-"""Batches of transactions: the hot tier enlists and answers them, and what reads them, as the application does."""
+"""Batches of transactions: the fast path enlists and answers them, and what reads them, as the application does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITS = ("log-start-offset", "high-watermark", "last-stable-offset", "next-offs
 def test_batches_of_a_transaction_agree(tmp_path: Path) -> None:
     with running_pair(tmp_path) as pair:
         made = []
-        for server in (pair.hot, pair.twin):
+        for server in (pair.fast_path, pair.application):
             with http_client(server.url) as client:
                 made += [client.post("/v1/producers", json=body).json() for body in ({"transactional_id": "agree"}, {})]
         assert made[:2] == made[2:]
@@ -34,14 +34,14 @@ def test_batches_of_a_transaction_agree(tmp_path: Path) -> None:
 
         def agree(*cases: Case) -> None:
             for each in cases:
-                # The first lets the tier know the query; it is the one that counts.
-                first_hot, first_twin = pair.ask(each.encode())
-                assert comparable(first_hot) == comparable(first_twin), each.name
-                before = pair.hot.hot_count
-                hot, twin = pair.ask(each.encode())
-                assert comparable(hot) == comparable(twin), each.name
+                # The first lets the fast path know the query; it is the one that counts.
+                first_fast, first_slow = pair.ask(each.encode())
+                assert comparable(first_fast) == comparable(first_slow), each.name
+                before = pair.fast_path.fast_path_count
+                fast, slow = pair.ask(each.encode())
+                assert comparable(fast) == comparable(slow), each.name
                 is_valid = each.name != "an older epoch"
-                assert pair.hot.hot_count == before + is_valid, each.name
+                assert pair.fast_path.fast_path_count == before + is_valid, each.name
 
         agree(
             case("its first", owned, 0),
@@ -56,7 +56,7 @@ def test_batches_of_a_transaction_agree(tmp_path: Path) -> None:
             case("of no transaction", stranger, 0),
             case("of nobody", 10_000, 0),
         )
-        for server in (pair.hot, pair.twin):
+        for server in (pair.fast_path, pair.application):
             with http_client(server.url) as client:
                 body = {"producer_id": owned, "producer_epoch": 0}
                 answer = client.post("/v1/transactions/agree/commit", json=body).json()

@@ -113,17 +113,17 @@ WAYS: dict[str, Send] = {
 class Service:
     """A service whose clock stands still, and whose jobs are looked at when a test says so."""
 
-    def __init__(self, root: Path, *, has_hot_tier: bool) -> None:
+    def __init__(self, root: Path, *, has_fast_path: bool) -> None:
         self.clock = ManualClock()
-        self.has_hot_tier = has_hot_tier
+        self.has_fast_path = has_fast_path
         self.server = ThreadedServer(
-            root, clock=self.clock, has_hot_tier=has_hot_tier, load_job_check_interval_ms=86_400_000
+            root, clock=self.clock, has_fast_path=has_fast_path, load_job_check_interval_ms=86_400_000
         )
 
     @property
-    def hot_count(self) -> int:
-        """Requests that the hot tier has answered, or 0 without one."""
-        return self.server.hot_count if self.has_hot_tier else 0
+    def fast_path_count(self) -> int:
+        """Requests that the fast path has answered, or 0 without one."""
+        return self.server.fast_path_count if self.has_fast_path else 0
 
     def check_jobs(self) -> None:
         """What the service does each second."""
@@ -132,9 +132,9 @@ class Service:
         asyncio.run_coroutine_threadsafe(self.server.service.parts.load_jobs.run_jobs(), loop).result(60)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["hot", "route"])
+@pytest.fixture(scope="module", params=[True, False], ids=["fast path", "route"])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    made = Service(tmp_path_factory.mktemp("jobs") / "data", has_hot_tier=request.param)
+    made = Service(tmp_path_factory.mktemp("jobs") / "data", has_fast_path=request.param)
     with made.server:
         yield made
 
@@ -149,15 +149,15 @@ def test_an_idempotent_job_that_writes_for_longer_than_its_timeout_commits(servi
         path = f"/v1/topics/{name}/partitions/0"
         job = Driver.begin(client, name, mode="idempotent", topics=[name], timeout_ms=TIMEOUT_MS)
         writer = job.enlist(0)
-        hot_before = service.hot_count
+        fast_before = service.fast_path_count
         for number in range(ROUNDS):
             service.clock.advance(STEP_MS)
             sent = WAYS[way](client, path, writer.producer_id, number * ROWS)
             assert sent.status_code == 200, sent.text
             service.check_jobs()
         # The first of a kind is always the route's; the last looks go to it as well.
-        is_hot = service.has_hot_tier and way.startswith("raw")
-        assert (service.hot_count - hot_before >= ROUNDS - 1) is is_hot
+        is_fast = service.has_fast_path and way.startswith("raw")
+        assert (service.fast_path_count - fast_before >= ROUNDS - 1) is is_fast
         while client.get(path).json()["log_end_offset"] < ROUNDS * ROWS:
             pass
         seen = job.look()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from app.fast_path.dispatcher import Tier
+from app.fast_path.dispatcher import FastPath
 from app.http.transfer.wire import NotBareError
 from app.server import connections
 from tests.http.test_plain_requests import batch, get, group_sizes, offset_of, one_turn, post, trust_the_disk
@@ -82,7 +82,7 @@ def test_a_tier_that_takes_tls_for_bare_tcp_sends_nothing_bare(
     twin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A planted defect: who would write past the transport is refused, and told."""
-    monkeypatch.setattr(Tier, "is_bare", property(lambda _: True, lambda *_: None), raising=False)
+    monkeypatch.setattr(FastPath, "is_bare", property(lambda _: True, lambda *_: None), raising=False)
     authority = Authority(tmp_path)
     certificate, key = authority.issue("server")
     settings: dict[str, Any] = {"tls_certificate": certificate, "tls_key": key}

@@ -18,7 +18,7 @@ from typing import Any, Self
 import httpx
 from fastapi import FastAPI
 
-from app.fast_path.declarations import TIER
+from app.fast_path.declarations import FAST_PATH
 from app.http.tls.tls_gate import Handshakes, TlsGate
 from app.main import create_app
 from app.server.server import Server, bind
@@ -47,13 +47,13 @@ class ThreadedServer:
     """A service on a port of this machine, running in a thread of this process."""
 
     def __init__(
-        self, data_dir: Path, *, clock: Clock | None = None, has_hot_tier: bool = True, **settings: Any
+        self, data_dir: Path, *, clock: Clock | None = None, has_fast_path: bool = True, **settings: Any
     ) -> None:
         self.settings = Settings(data_dir=data_dir, port=0, **{"allowed_hosts": list(RAW_HOSTS), **settings})
         self._ready = threading.Event()
         self._app = create_app(self.settings, clock=clock, on_ready=self._ready.set, on_failure=self._fail)
-        if not has_hot_tier:
-            setattr(self._app.state, TIER, None)
+        if not has_fast_path:
+            setattr(self._app.state, FAST_PATH, None)
         self._server = _ServerWithoutSignals(self._app, self.settings)
         self._sockets = bind(self.settings)
         self._thread = threading.Thread(target=self._server.run, args=(self._sockets,), name="server under test")
@@ -102,9 +102,9 @@ class ThreadedServer:
         asyncio.run_coroutine_threadsafe(run(), loop).result(START_SECONDS_MAX)
 
     @property
-    def hot_count(self) -> int:
-        """Requests that the hot tier has answered."""
-        count: int = getattr(self._app.state, TIER).answered_count
+    def fast_path_count(self) -> int:
+        """Requests that the fast path has answered."""
+        count: int = getattr(self._app.state, FAST_PATH).answered_count
         return count
 
     def unsent_bytes_allowed(self, client: tuple[str, int]) -> int:

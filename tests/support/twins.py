@@ -11,8 +11,8 @@ import pytest
 from client.tests.twins import plain_python as plain_library
 
 CHOOSERS = (
-    "app.fast_path.fetch.quick_answers",
-    "app.fast_path.produce.quick_answers",
+    "app.fast_path.fetch.compiled_handlers",
+    "app.fast_path.produce.compiled_handlers",
     "app.metrics.distributions.compiled",
     "app.record_json.json_values.compiled",
     "app.record_json.record_batches.compiled",
@@ -26,7 +26,7 @@ CHOOSERS = (
 OTHERS = (
     # The parser: without it no request is answered on its connection, which is not what the plain twin of a test is.
     "app.http.connection.fast_path_interface.plain_heads",
-    # Used by the compiled handlers alone, which quick_answers stands for.
+    # Used by the compiled handlers alone, which compiled_handlers stands for.
     "app.fast_path.produce.plain_append",
 )
 """Variables of the same kind that ``plain_python`` leaves as they are."""

@@ -86,8 +86,8 @@ class PartitionWriter:
         self.refusal: Callable[[], StorageError] | None = None
         self.stalled_until = 0.0
         self.was_slow = False
-        self.turn: Any = None
-        """The ``AppendTurn`` of compiled appends to this partition, if there is one; see ``app.fast_path.produce``."""
+        self.batcher: Any = None
+        """The ``AppendBatcher`` of this partition, if compiled handlers append to it; see ``app.fast_path.produce``."""
 
     @property
     def is_idle(self) -> bool:

@@ -13,7 +13,14 @@ from urllib.parse import quote
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.protocols.utils import get_client_addr
 
-from app.http.connection.fast_path_interface import HotAnswer, HotCall, HotTier, HotWait, RequestHead, headers_of
+from app.http.connection.fast_path_interface import (
+    AnswerWait,
+    PlainAnswer,
+    PlainCall,
+    PlainDispatcher,
+    RequestHead,
+    headers_of,
+)
 from app.http.transfer.file_transfer import FileTransfer, StalledError
 from app.http.transfer.transfer_turns import TransferTurns
 from app.http.transfer.unsent_parts import FileEndedError
@@ -25,8 +32,8 @@ from app.problems.problem import Problem
 logger = logging.getLogger(__name__)
 
 
-class HotConnection(Protocol):
-    """The connection as its exchanges use it."""
+class DeferringConnection(Protocol):
+    """The connection as its deferred answers use it."""
 
     stall_timeout_ms: int
     unsent_bytes_max: int
@@ -35,31 +42,31 @@ class HotConnection(Protocol):
     loop: asyncio.AbstractEventLoop
     flow: Any
     tasks: Any
-    hot: ClassVar[HotTier]
+    fast_path: ClassVar[PlainDispatcher]
 
     @property
     def wire(self) -> Wire:
         """The socket of the connection."""
         ...
 
-    def head_of(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> bytes:
+    def head_of(self, call: PlainCall, answer: PlainAnswer, *, keep_alive: bool) -> bytes:
         """Return the whole head of an answer that is sent now."""
         ...
 
-    def write_answer(self, call: HotCall, answer: HotAnswer, *, keep_alive: bool) -> None:
+    def write_answer(self, call: PlainCall, answer: PlainAnswer, *, keep_alive: bool) -> None:
         """Write an answer that has no parts of files."""
         ...
 
-    def end_exchange(self, exchange: HotExchange) -> None:
+    def end_deferred(self, deferred: DeferredAnswer) -> None:
         """Go on with the next request, because the answer is complete."""
         ...
 
-    def run_late(self, exchange: HotExchange, error: Exception) -> None:
+    def run_late(self, deferred: DeferredAnswer, error: Exception) -> None:
         """Let the application answer ``error`` instead."""
         ...
 
-    def wait_for_answer(self, exchange: HotExchange, timeout_ms: int) -> None:
-        """Call ``exchange.expire`` after ``timeout_ms``, unless the exchange is complete by then."""
+    def wait_for_answer(self, deferred: DeferredAnswer, timeout_ms: int) -> None:
+        """Call ``deferred.expire`` after ``timeout_ms``, unless the answer is complete by then."""
         ...
 
     def cut(self) -> None:
@@ -77,7 +84,7 @@ class _NoEvent:
 _NO_EVENT = _NoEvent()
 
 
-class HotExchange:
+class DeferredAnswer:
     """A call whose answer is not there at once. It takes the place of a cycle, and uvicorn uses it as one.
 
     Thread: the event loop.
@@ -101,7 +108,7 @@ class HotExchange:
         "transfer",
     )
 
-    def __init__(self, connection: HotConnection, call: HotCall) -> None:
+    def __init__(self, connection: DeferringConnection, call: PlainCall) -> None:
         self.call = call
         self.body = b""
         self.closes = False
@@ -111,10 +118,10 @@ class HotExchange:
         self.response_complete = False
         self.transfer: FileTransfer | None = None
         self._connection = connection
-        self._wait: HotWait | None = None
+        self._wait: AnswerWait | None = None
         self._running: asyncio.Task[None] | None = None
 
-    def wait(self, wait: HotWait) -> None:
+    def wait(self, wait: AnswerWait) -> None:
         """Answer when ``wait`` is over."""
         self._wait = wait
         # At its stop, uvicorn waits for the members of this set and cancels them after its grace.
@@ -122,10 +129,10 @@ class HotExchange:
         self._connection.wait_for_answer(self, wait.timeout_ms)
         wait.subscribe(self._done)
 
-    def run(self, answering: Coroutine[Any, Any, HotAnswer]) -> None:
+    def run(self, answering: Coroutine[Any, Any, PlainAnswer]) -> None:
         """Answer with what the coroutine returns, in a task whose log lines name the request."""
         context = contextvars.copy_context()
-        context.run(self._connection.hot.enter, self.call)
+        context.run(self._connection.fast_path.enter, self.call)
         self._start(self._run(answering), context)
 
     def _start(self, work: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
@@ -133,7 +140,7 @@ class HotExchange:
         self._connection.tasks.add(self._running)
         self._running.add_done_callback(self._connection.tasks.discard)
 
-    async def _run(self, answering: Coroutine[Any, Any, HotAnswer]) -> None:
+    async def _run(self, answering: Coroutine[Any, Any, PlainAnswer]) -> None:
         try:
             answer = await answering
         except asyncio.CancelledError:
@@ -178,7 +185,7 @@ class HotExchange:
         if self._wait is not None:
             self._settle(_raise_stopping)
 
-    def _settle(self, make: Callable[[], HotAnswer | Coroutine[Any, Any, HotAnswer]]) -> None:
+    def _settle(self, make: Callable[[], PlainAnswer | Coroutine[Any, Any, PlainAnswer]]) -> None:
         self._wait = None
         self._connection.tasks.discard(self)
         try:
@@ -186,7 +193,7 @@ class HotExchange:
         except Exception as error:  # noqa: BLE001 - the application makes an answer of it
             self.fail(error)
             return
-        if not isinstance(answer, HotAnswer):
+        if not isinstance(answer, PlainAnswer):
             self.run(answer)
         elif answer.parts or (self._connection.flow.write_paused and not self.disconnected):
             self.send_parts(answer)
@@ -207,14 +214,14 @@ class HotExchange:
         if self.transfer is not None:
             self.transfer.abort()
 
-    def _finish(self, answer: HotAnswer) -> None:
+    def _finish(self, answer: PlainAnswer) -> None:
         self.response_started = True
         self._connection.write_answer(self.call, answer, keep_alive=self.keep_alive and not self.closes)
         self._end(answer)
 
     # Files
 
-    def send_parts(self, answer: HotAnswer) -> None:
+    def send_parts(self, answer: PlainAnswer) -> None:
         """Send an answer with parts of files, at once if no bytes wait before it."""
         connection = self._connection
         if connection.transport.get_write_buffer_size():
@@ -222,12 +229,12 @@ class HotExchange:
         elif self.transfer_parts(answer):
             self._end(answer)
 
-    def send_rest(self, answer: HotAnswer, head: bytes, sent_bytes: int) -> None:
+    def send_rest(self, answer: PlainAnswer, head: bytes, sent_bytes: int) -> None:
         """Send the rest of an answer with one part, of which ``send_at_once`` has sent ``sent_bytes``."""
         if self.transfer_parts(answer, head, sent_bytes):
             self._end(answer)
 
-    async def _send(self, answer: HotAnswer) -> None:
+    async def _send(self, answer: PlainAnswer) -> None:
         """Send an answer with parts when the transport has handed all bytes to the kernel: files come behind them."""
         transport = self._connection.transport
         transport.set_write_buffer_limits(high=0)
@@ -240,8 +247,8 @@ class HotExchange:
         if self.disconnected or self.transfer_parts(answer):
             self._end(answer)
 
-    def transfer_parts(self, answer: HotAnswer, head: bytes | None = None, sent_bytes: int = 0) -> bool:
-        """Send an answer with parts, and return whether the kernel has all of it. If not, the exchange ends itself.
+    def transfer_parts(self, answer: PlainAnswer, head: bytes | None = None, sent_bytes: int = 0) -> bool:
+        """Send an answer with parts, and return whether the kernel has all of it. If not, it ends itself later.
 
         ``head`` is given if ``sent_bytes`` of it and the first part are already sent.
         """
@@ -269,7 +276,7 @@ class HotExchange:
         connection.tasks.add(self)
         return False
 
-    def _transferred(self, answer: HotAnswer, error: Exception | None) -> None:
+    def _transferred(self, answer: PlainAnswer, error: Exception | None) -> None:
         transfer, self.transfer = self.transfer, None
         self._connection.tasks.discard(self)
         if error is not None:
@@ -283,11 +290,11 @@ class HotExchange:
             self._give_up()
         self._end(answer)
 
-    def _end(self, answer: HotAnswer) -> None:
+    def _end(self, answer: PlainAnswer) -> None:
         self.response_complete = True
         call = self.call
         call.target.count(answer.status, perf_counter() - call.began)
-        self._connection.end_exchange(self)
+        self._connection.end_deferred(self)
 
     async def _until_taken(self) -> None:
         try:
@@ -305,7 +312,7 @@ def _stopping() -> Problem:
     return Problem(kinds.SHUTTING_DOWN_UNFINISHED, "the service is stopping", headers={"Connection": "close"})
 
 
-def _raise_stopping() -> HotAnswer:
+def _raise_stopping() -> PlainAnswer:
     raise _stopping()
 
 

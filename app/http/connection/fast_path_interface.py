@@ -1,8 +1,8 @@
-"""The interface between connections and the hot tier: plain heads, their targets, calls, answers.
+"""The interface between connections and the fast path: plain heads, their targets, calls, answers.
 
-A *plain* request for a hot route is answered on the connection itself, without scope, cycle, task and routing. The
+If a route has a handler for a *plain* request, the connection answers it without scope, cycle, task and routing. The
 strict parser of ``request_heads_c.pyx`` reads plain heads and keeps no state. All other requests, and every request
-that the hot tier leaves alone, go through httptools to the application, the *twin*.
+that the fast path leaves alone, go through httptools to the application. ``app.fast_path`` has a glossary.
 """
 
 from __future__ import annotations
@@ -52,51 +52,54 @@ def headers_of(raw: bytes) -> Headers:
     return [(name.lower(), value.strip(b" ")) for name, _, value in fields]
 
 
-class HotRoute(Protocol):
+class PlainRoute(Protocol):
     """A route of the application that connections also answer."""
 
     body_bytes_max: int
 
 
-Quick = Callable[[int | None, bytes | memoryview], "HotAnswer | None"]
+CompiledHandler = Callable[[int | None, bytes | memoryview], "PlainAnswer | None"]
 """A function that answers requests for one target at once, given their numbers and bodies.
 
-It answers as ``HotTier.serve`` does, without quotas. ``None`` leaves a request to ``serve``, and has no effect. It may
-raise the errors of the twin's route.
+It answers as ``PlainDispatcher.serve`` does, without quotas. ``None`` leaves a request to ``serve``, and has no effect.
+It may raise the errors of the application.
 """
 
 
 class ResolvedTarget:
     """The target of all requests with one ``RequestHead.key``, shared by all connections.
 
-    - ``parameters`` is the model that the twin has validated. Its ``offset`` is ignored for a request with a number.
+    - ``parameters`` is the model that a route has validated. Its ``offset`` is ignored for a request with a number.
     - ``media_type`` is that of the answer, where Accept decides it.
-    - ``memo`` belongs to the handler, for values that follow from the target alone.
+    - ``append_options`` are those that a produce makes of ``parameters``, once for all requests.
+    - ``compiled_topic_id`` and ``compiled_config`` are those for which the compiled handler was made.
     - ``count`` counts an answer, with its status and its seconds.
     - ``is_guarded`` says that the credential of each request must be checked.
-    - ``quick``, if it is set, answers most requests.
-    - ``join`` also does, or returns a ticket of ``connection_c.pyx``, whose answer comes at the end of the
+    - ``compiled_handler``, if it is set, answers most requests.
+    - ``enqueue`` also does, or returns a ``QueuedAppend`` of ``connection_c.pyx``, whose answer comes at the end of the
       iteration of the loop.
     """
 
     __slots__ = (
         "accept",
         "accept_encoding",
+        "append_options",
         "body_bytes_max",
+        "compiled_config",
+        "compiled_handler",
+        "compiled_topic_id",
         "content_type",
         "count",
+        "enqueue",
         "is_guarded",
-        "join",
         "media_type",
-        "memo",
         "parameters",
         "partition",
-        "quick",
         "route",
         "topic",
     )
 
-    def __init__(self, head: RequestHead, route: HotRoute) -> None:
+    def __init__(self, head: RequestHead, route: PlainRoute) -> None:
         self.content_type = head.content_type
         self.accept = head.accept
         self.accept_encoding = head.accept_encoding
@@ -107,17 +110,19 @@ class ResolvedTarget:
         self.topic = ""
         self.partition = -1
         self.parameters: Any = None
-        self.memo: Any = None
+        self.append_options: Any = None
+        self.compiled_topic_id = ""
+        self.compiled_config: Any = None
         self.count: Callable[[int, float], None] = _count_nothing
-        self.quick: Quick | None = None
-        self.join: Callable[[int | None, bytes | memoryview], Any] | None = None
+        self.compiled_handler: CompiledHandler | None = None
+        self.enqueue: Callable[[int | None, bytes | memoryview], Any] | None = None
 
 
 def _count_nothing(_: int, __: float) -> None:
-    """Count nothing, until the tier sets another function."""
+    """Count nothing, until the fast path sets another function."""
 
 
-class HotCall:
+class PlainCall:
     """One plain request with its whole ``body``.
 
     ``began`` is the time at which its head was complete, by ``time.perf_counter``. If the request broke a quota, its
@@ -137,7 +142,7 @@ class HotCall:
         self.throttle_ms = 0
 
 
-class HotAnswer(NamedTuple):
+class PlainAnswer(NamedTuple):
     """An answer: ``head`` (see ``make_head``), then ``body`` or ``parts`` with the length that the head announces."""
 
     head: bytes
@@ -146,24 +151,24 @@ class HotAnswer(NamedTuple):
     status: int = 200
 
 
-class HotWait(NamedTuple):
+class AnswerWait(NamedTuple):
     """An answer that waits without a task. ``subscribe`` receives a callback for when ``answer`` can be called.
 
     If the callback is not called within ``timeout_ms``, ``expired`` is called instead, which usually raises. Both may
-    raise the errors of the twin's route. When the client goes away, neither is called.
+    raise the errors of the application. When the client goes away, neither is called.
     """
 
     subscribe: Callable[[Callable[[Any], None]], None]
-    answer: Callable[[], HotAnswer | Coroutine[Any, Any, HotAnswer]]
+    answer: Callable[[], PlainAnswer | Coroutine[Any, Any, PlainAnswer]]
     timeout_ms: int
-    expired: Callable[[], HotAnswer]
+    expired: Callable[[], PlainAnswer]
 
 
-Outcome = HotAnswer | HotWait | Coroutine[Any, Any, HotAnswer] | Exception
+Outcome = PlainAnswer | AnswerWait | Coroutine[Any, Any, PlainAnswer] | Exception
 
 
 class Peer(Protocol):
-    """The connection as the tier sees it."""
+    """The connection as the fast path sees it."""
 
     @property
     def client(self) -> tuple[str, int] | None:
@@ -176,8 +181,8 @@ class Peer(Protocol):
         ...
 
 
-class HotTier(Protocol):
-    """The handlers of all hot routes.
+class PlainDispatcher(Protocol):
+    """The handlers of all routes that have one for plain requests.
 
     Thread: the event loop's.
     """
@@ -185,7 +190,7 @@ class HotTier(Protocol):
     numbers: Iterator[str]
     """The request IDs that the service assigns; each is unique."""
     answered_count: int
-    """The number of requests that the tier has answered."""
+    """The number of requests that the fast path has answered."""
     is_bare: bool
     """Whether connections are bare TCP. If not, no answer has parts, and no body comes in through a sink."""
     targets: dict[bytes, ResolvedTarget]
@@ -194,23 +199,23 @@ class HotTier(Protocol):
     """Whether a request for a guarded target is answered only if its caller has the rights."""
 
     def resolve(self, head: RequestHead) -> ResolvedTarget | None:
-        """Return the target of a head and keep it in ``targets``; ``None`` if the twin must answer it."""
+        """Return the target of a head and keep it in ``targets``; ``None`` if the application must answer it."""
         ...
 
     def admits(self, target: ResolvedTarget, authorization: bytes | None, peer: Peer) -> bool:
-        """Return whether the credential of a request for a guarded target allows the tier to answer it."""
+        """Return whether the credential of a request for a guarded target allows the fast path to answer it."""
         ...
 
     def serve(
         self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, began: float, peer: Peer
-    ) -> tuple[HotCall, Outcome] | None:
-        """Answer a request; ``None`` leaves it to the twin, and has no effect."""
+    ) -> tuple[PlainCall, Outcome] | None:
+        """Answer a request; ``None`` leaves it to the application, and has no effect."""
         ...
 
     def call_of(
         self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, request_id: str, began: float
-    ) -> HotCall:
-        """Return the call of a request that ``quick`` of its target has answered."""
+    ) -> PlainCall:
+        """Return the call of a request that ``compiled_handler`` of its target has answered."""
         ...
 
     def hold_body(self, length: int) -> Hold | None:
@@ -221,11 +226,11 @@ class HotTier(Protocol):
         """Hold memory for the whole of a body that comes in through a sink; ``None`` if it must not, or not now."""
         ...
 
-    def resume(self, scope: dict[str, Any], call: HotCall, error: Exception) -> None:
-        """Let the application answer ``error`` for a call that the tier has begun, in the current context."""
+    def resume(self, scope: dict[str, Any], call: PlainCall, error: Exception) -> None:
+        """Let the application answer ``error`` for a call that the fast path has begun, in the current context."""
         ...
 
-    def enter(self, call: HotCall) -> None:
+    def enter(self, call: PlainCall) -> None:
         """Let log lines of the current context name the call."""
         ...
 

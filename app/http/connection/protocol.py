@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.event_loop.turns import Turns
 from app.http.connection.connection_limits import Refusal, problem_of
-from app.http.connection.deferred_answer import HotExchange
+from app.http.connection.deferred_answer import DeferredAnswer
 from app.http.connection.request_reader import RequestReader
 from app.http.connection.response_cycle import EdgeCycle
 from app.http.connection.stages import Stage as Stage
@@ -48,7 +48,7 @@ class EdgeProtocol(TimedProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._active: EdgeCycle | HotExchange | None = None
+        self._active: EdgeCycle | DeferredAnswer | None = None
         # Whether the client has closed its direction. Its requests are still answered.
         self._has_said_all = False
         # The answer with which the connection ends, behind the one that is being sent.

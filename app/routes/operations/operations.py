@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, Response
 from app.access.needs import AccessOf, needs, needs_authentication, open_to_all
 from app.access.operations import CLUSTER, Operation, ResourceKind
 from app.event_loop.pools import call_in
-from app.fast_path.declarations import hot
+from app.fast_path.declarations import answered_on_connection
 from app.fast_path.health import answer_health
 from app.metrics.metrics import CONTENT_TYPE
 from app.openapi.docs_page import render_page
@@ -35,7 +35,7 @@ _EXAMPLE = (
 
 
 @router.get(HEALTH, operation_id="getHealth", summary="Is the process alive", responses=problems())
-@hot(answer_health, needs_logs=False)
+@answered_on_connection(answer_health, needs_logs=False)
 @open_to_all
 async def get_health() -> Health:
     """Return 200 while the process runs, also during recovery and during the stop."""

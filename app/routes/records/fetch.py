@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.access.needs import needs
 from app.access.operations import Operation, ResourceKind
-from app.fast_path.declarations import hot
+from app.fast_path.declarations import answered_on_connection
 from app.fast_path.fetch import fetch_batches
 from app.fast_path.fetch_json import fetch_json
 from app.http.negotiation import accept
@@ -18,8 +18,8 @@ from app.openapi.documented_records import FETCHED_JSON, IF_NONE_MATCH
 from app.paths import RECORDS
 from app.routes.dependencies import FetchingOf, PartitionOf, no_old_library, within_fetch_quota
 from app.routes.records.partition_fetch import (
-    HOT_BATCHES_PARAMETERS,
-    HOT_TEXT_PARAMETERS,
+    FAST_PATH_BATCHES_PARAMETERS,
+    FAST_PATH_TEXT_PARAMETERS,
     AnyFetchParameters,
     fetch_partition,
 )
@@ -37,17 +37,17 @@ router = APIRouter(tags=["records"])
     openapi_extra=IF_NONE_MATCH,
     dependencies=[Depends(no_old_library), Depends(within_fetch_quota)],
 )
-@hot(
+@answered_on_connection(
     fetch_batches,
     accepts={RECORD_BATCHES: RECORD_BATCHES},
-    parameters=[*HOT_BATCHES_PARAMETERS, "encoding"],
+    parameters=[*FAST_PATH_BATCHES_PARAMETERS, "encoding"],
     varies=True,
     sends_files=True,
 )
-@hot(
+@answered_on_connection(
     fetch_json,
     accepts={"": JSON, "*/*": JSON, JSON: JSON, NDJSON: NDJSON},
-    parameters=HOT_TEXT_PARAMETERS,
+    parameters=FAST_PATH_TEXT_PARAMETERS,
     varies=True,
 )
 @needs(Operation.READ, ResourceKind.TOPIC)

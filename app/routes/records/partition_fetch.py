@@ -19,7 +19,7 @@ from app.access.operations import Operation, topic_resource
 from app.engine.partitions import Partition
 from app.engine.reading import Read, ReadOutcome
 from app.engine.topic_ids import check_topic_id
-from app.fast_path.declarations import remember
+from app.fast_path.declarations import cache_query
 from app.fetch.fetch_headers import RECORD_FORM, aborted_header, fetched_headers
 from app.fetch.fetched_records import ISOLATIONS, read_records
 from app.fetch.fetching import Fetching
@@ -54,10 +54,10 @@ RECORDS_MAX = 1_000_000
 
 ABORTED_COUNT_MAX = 400
 """Limit on the aborted transactions that a header lists: 16 KiB."""
-_HOT_PARAMETERS = ("offset", "max_records", "max_bytes", "wait_ms", "min_bytes", "isolation", "on_truncated")
-HOT_TEXT_PARAMETERS = (*_HOT_PARAMETERS, "encoding")
+_FAST_PATH_PARAMETERS = ("offset", "max_records", "max_bytes", "wait_ms", "min_bytes", "isolation", "on_truncated")
+FAST_PATH_TEXT_PARAMETERS = (*_FAST_PATH_PARAMETERS, "encoding")
 """The parameters that the fast path knows for JSON and lines."""
-HOT_BATCHES_PARAMETERS = (*_HOT_PARAMETERS, "end_offset", "topic_id")
+FAST_PATH_BATCHES_PARAMETERS = (*_FAST_PATH_PARAMETERS, "end_offset", "topic_id")
 """The parameters that the fast path knows for record batches."""
 
 
@@ -267,7 +267,7 @@ async def fetch_partition(
     wanted = parameters.request(
         quotas.fetch_bytes_max(client, fetching.settings.fetch_bytes_max), fetching.engine.now_ms()
     )
-    remember(request, parameters)
+    cache_query(request, parameters)
     if not form.is_raw:
         wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))
     partition = log.name.partition

@@ -19,7 +19,7 @@ from app.access.needs import AccessOf, access_of
 from app.access.operations import Operation, topic_resource
 from app.engine.appending import AppendOptions
 from app.engine.partitions import Partition
-from app.fast_path.declarations import remember
+from app.fast_path.declarations import cache_query
 from app.http.bodies.body import iterate_body, read_body
 from app.http.bodies.byte_budget import Hold
 from app.http.connection.response_cycle import ENDS_EARLY
@@ -69,7 +69,7 @@ TRANSACTIONS_NEED_A_PARTITION = (
 TIMEOUT_MS_DEFAULT = 30_000
 TIMEOUT_MS_MAX = 600_000
 ACKS = ("0", "1", "all")
-HOT_PARTITION_PARAMETERS = ("acks", "durability", "timeout_ms", "expected_offset")
+FAST_PATH_PARTITION_PARAMETERS = ("acks", "durability", "timeout_ms", "expected_offset")
 """The parameters that both produce handlers of the fast path know, besides ``encoding``."""
 
 
@@ -176,7 +176,7 @@ class PartitionProduce:
             StorageError: the log refused the append.
         """
         options = parameters.options(parameters.expected_offset)
-        remember(self.request, parameters)
+        cache_query(self.request, parameters)
         media_type = content_type(self.request, forms, absent=absent_form)
         is_lines = media_type == NDJSON
         if is_lines and transactional_id is not None:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.access.needs import asks, needs
 from app.access.operations import Operation, ResourceKind
-from app.fast_path.declarations import hot
+from app.fast_path.declarations import answered_on_connection
 from app.fast_path.fetch import fetch_batches
 from app.fast_path.produce import BODY_BYTES_MAX, LARGE_BODY_BYTES_MAX, produce_batches
 from app.http.negotiation import accept
@@ -27,8 +27,12 @@ from app.routes.dependencies import (
     within_produce_quota,
 )
 from app.routes.records.idempotence_headers import BatchesKeyOf
-from app.routes.records.partition_fetch import HOT_BATCHES_PARAMETERS, FetchParameters, fetch_partition
-from app.routes.records.produce_requests import HOT_PARTITION_PARAMETERS, BatchProduceParameters, PartitionProduceOf
+from app.routes.records.partition_fetch import FAST_PATH_BATCHES_PARAMETERS, FetchParameters, fetch_partition
+from app.routes.records.produce_requests import (
+    FAST_PATH_PARTITION_PARAMETERS,
+    BatchProduceParameters,
+    PartitionProduceOf,
+)
 from schemas.records import ProduceResult
 
 router = APIRouter(tags=["records"])
@@ -43,10 +47,10 @@ router = APIRouter(tags=["records"])
     openapi_extra=BATCHES_BODY,
     dependencies=[Depends(within_produce_quota)],
 )
-@hot(
+@answered_on_connection(
     produce_batches,
     content_types=[BATCHES, OCTETS, ""],
-    parameters=HOT_PARTITION_PARAMETERS,
+    parameters=FAST_PATH_PARTITION_PARAMETERS,
     quota=QuotaKind.PRODUCE,
     body_bytes_max=BODY_BYTES_MAX,
     large_bytes_max=LARGE_BODY_BYTES_MAX,
@@ -78,7 +82,7 @@ async def produce_record_batches(
     openapi_extra=IF_NONE_MATCH,
     dependencies=[Depends(within_fetch_quota)],
 )
-@hot(
+@answered_on_connection(
     fetch_batches,
     accepts={
         "": OCTETS,
@@ -89,7 +93,7 @@ async def produce_record_batches(
         PROBLEM: OCTETS,
         f"{OCTETS},{PROBLEM}": OCTETS,
     },
-    parameters=HOT_BATCHES_PARAMETERS,
+    parameters=FAST_PATH_BATCHES_PARAMETERS,
     varies=True,
     sends_files=True,
 )

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.access.needs import asks, needs
 from app.access.operations import Operation, ResourceKind
-from app.fast_path.declarations import hot
+from app.fast_path.declarations import answered_on_connection
 from app.fast_path.fetch_json import fetch_json
 from app.http.negotiation import accept
 from app.media_types import NDJSON
@@ -26,7 +26,7 @@ from app.routes.dependencies import (
     within_produce_quota,
 )
 from app.routes.records.idempotence_headers import IdempotenceOf, TopicKeyOf, no_transactional_id
-from app.routes.records.partition_fetch import HOT_TEXT_PARAMETERS, TextFetchParameters, fetch_partition
+from app.routes.records.partition_fetch import FAST_PATH_TEXT_PARAMETERS, TextFetchParameters, fetch_partition
 from app.routes.records.produce_requests import (
     TRANSACTIONS_NEED_A_PARTITION,
     PartitionProduceOf,
@@ -105,10 +105,10 @@ async def produce_record_lines_to_topic(
     openapi_extra=IF_NONE_MATCH,
     dependencies=[Depends(within_fetch_quota)],
 )
-@hot(
+@answered_on_connection(
     fetch_json,
     accepts={"": NDJSON, "*/*": NDJSON, NDJSON: NDJSON, f"{NDJSON},{PROBLEM}": NDJSON},
-    parameters=HOT_TEXT_PARAMETERS,
+    parameters=FAST_PATH_TEXT_PARAMETERS,
     varies=True,
 )
 @needs(Operation.READ, ResourceKind.TOPIC)

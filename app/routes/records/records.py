@@ -8,9 +8,9 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.access.needs import asks, needs
 from app.access.operations import Operation, ResourceKind
-from app.fast_path.declarations import hot
+from app.fast_path.declarations import answered_on_connection
 from app.fast_path.produce import BODY_BYTES_MAX, LARGE_BODY_BYTES_MAX, produce_batches
-from app.fast_path.produce_json import BODY_BYTES_MAX as HOT_JSON_BYTES_MAX
+from app.fast_path.produce_json import BODY_BYTES_MAX as FAST_PATH_JSON_BYTES_MAX
 from app.fast_path.produce_json import PLAIN_BODY_BYTES_MAX as PLAIN_JSON_BYTES_MAX
 from app.fast_path.produce_json import produce_json
 from app.media_types import JSON, MESSAGE_SET, NDJSON, RECORD_BATCHES
@@ -28,7 +28,7 @@ from app.routes.dependencies import (
 )
 from app.routes.records.idempotence_headers import IdempotenceOf, TopicKeyOf, no_transactional_id
 from app.routes.records.produce_requests import (
-    HOT_PARTITION_PARAMETERS,
+    FAST_PATH_PARTITION_PARAMETERS,
     TRANSACTIONS_NEED_A_PARTITION,
     PartitionProduceOf,
     PartitionProduceParameters,
@@ -49,20 +49,20 @@ router = APIRouter(tags=["records"])
     openapi_extra=json_body("RecordList"),
     dependencies=[Depends(no_old_library), Depends(within_produce_quota)],
 )
-@hot(
+@answered_on_connection(
     produce_batches,
     content_types=[RECORD_BATCHES],
-    parameters=[*HOT_PARTITION_PARAMETERS, "encoding"],
+    parameters=[*FAST_PATH_PARTITION_PARAMETERS, "encoding"],
     quota=QuotaKind.PRODUCE,
     body_bytes_max=BODY_BYTES_MAX,
     large_bytes_max=LARGE_BODY_BYTES_MAX,
 )
-@hot(
+@answered_on_connection(
     produce_json,
     content_types=[JSON],
-    parameters=[*HOT_PARTITION_PARAMETERS, "encoding"],
+    parameters=[*FAST_PATH_PARTITION_PARAMETERS, "encoding"],
     quota=QuotaKind.PRODUCE,
-    body_bytes_max=HOT_JSON_BYTES_MAX,
+    body_bytes_max=FAST_PATH_JSON_BYTES_MAX,
     large_bytes_max=PLAIN_JSON_BYTES_MAX,
 )
 @needs(Operation.WRITE, ResourceKind.TOPIC)
