@@ -1,4 +1,5 @@
-"""The words in which logs are spoken of: offsets, batches, errors, topics and their settings, reads and their ends.
+"""Types that describe logs: offsets, batches, errors, names, topic settings, results of reads.
 
-Values and checks that need no log. ``storage`` and every engine share them; they know neither.
+They are values and checks that need no log. ``storage`` and every engine import this package, and this package imports
+neither.
 """

@@ -1,9 +1,9 @@
 """The ``rollway`` command: the service, its topics and records, and data directories without a service.
 
 ``main`` is the entry point. Commands print results to stdout and everything else to stderr. Exit status: 0 done, 1
-refused or damaged (one sentence says why), 2 a wrong command line, 130 Ctrl-C, 141 a closed pipe. The last is no error
-(``fetch | head``), and the status of a program that SIGPIPE ends. With ``--json`` the sentence is in a line of JSON,
-with the service's problem document if there is one.
+refused or damaged (one sentence says why), 2 a wrong command line, 130 Ctrl-C, 141 a closed pipe, as in ``fetch |
+head``, which is no error. With ``--json`` the sentence about a refusal is a member of a line of JSON, beside the
+service's problem document if there is one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Start positions of groups: the first response to a group's request, kept for its later requests.
+"""Start positions: the offsets at which a group of readers begins, fixed by the group's first request.
 
 ``state`` holds the positions, ``records`` writes them down, and ``registry`` pins them on the event loop.
 """

@@ -9,5 +9,7 @@ read/           batches and streams: planned on the driver, fetched in the tasks
 write/          one load job for each write, whose tasks send in parallel; rejected rows; the report
 options/        Kafka's options and ours, and the nearest names of unknown ones
 jobs/           load, export, copy, compare, replay; the command ``rollway-spark``
-schemas  java  threads  errors  actionable
+schemas         the columns of reads and writes
+java  threads   calls of Spark's JVM, and threads of tasks
+errors  actionable   errors of this package, and the sentence that says what to do about each
 """
