@@ -3,23 +3,24 @@
 The words, each in one line:
 
 - The *application* is FastAPI with its middlewares and routes, and the authority for every answer and every error.
-- A *plain request* has a head that ``request_heads_c.pyx`` reads, and a query that a route has validated before.
+- A *plain request* has a head that ``request_heads_c.pyx`` reads, and a query that a route validated for an earlier
+  request.
 - A ``RequestHead`` is the head of one plain request; equal requests have the same ``key``.
 - ``FastPath`` in ``dispatcher`` decides who may send a plain request, and which handler answers it.
 - A ``ResolvedTarget`` holds what follows from a ``key`` alone: route, parameters, options, compiled handler.
 - A *handler* answers plain requests of a route that is marked with ``@answered_on_connection``.
 - A *compiled handler* of ``handlers_c.pyx`` answers most requests for one target, without the handler.
 - ``enqueue`` is a compiled handler that may put a batch into the queue of an ``AppendBatcher``.
-- An ``AppendBatcher`` writes the batches that come to a partition in one iteration of the loop with one write.
+- An ``AppendBatcher`` collects batches for one partition during an iteration of the loop, and has them written together.
 - A ``QueuedAppend`` is a request whose batch waits there, for its write or its fsync.
-- A ``PlainAnswer`` is a whole answer; an ``AnswerWait`` says which event it waits for.
-- A ``DeferredAnswer`` stands for a request whose answer comes later, where uvicorn has a cycle.
+- A ``PlainAnswer`` is a whole answer. An ``AnswerWait`` names the event that must happen before there is an answer.
+- A ``DeferredAnswer`` keeps a request whose answer comes later. For other requests uvicorn's request cycle does this.
 - ``cache_query`` keeps the parameters that a route has validated, so that the next such request is plain.
 
-The way of one request: the connection (``connection_c.pyx``, or ``plain_requests`` for the rest) reads a plain head and
-looks up its ``ResolvedTarget`` by ``key``. If there is none, ``FastPath.resolve`` makes one from the route's
-declaration and the cached query. The compiled handler of the target answers, or ``FastPath.serve`` calls the handler in
-Python, which may offer a compiled one for the next requests. The connection sends the ``PlainAnswer``, or keeps a
+The way of one request: the connection (``connection_c.pyx``, or ``plain_requests`` for the rest) reads a plain head
+and looks up its ``ResolvedTarget`` by ``key``. If there is none, ``FastPath.resolve`` makes one from the route's
+declaration and the cached query. The compiled handler of the target answers, or ``FastPath.serve`` calls the handler
+in Python, which may offer a compiled one for the next requests. The connection sends the ``PlainAnswer``, or keeps a
 ``QueuedAppend`` or a ``DeferredAnswer`` until the answer is there. Whatever declines on this way has changed nothing,
 and the application gets the request whole.
 """

@@ -5,5 +5,5 @@ in ``__transaction_state``. ``coordinator`` is the entry. ``initialiser`` gives 
 instances. ``enlister`` adds partitions to a transaction. ``endings`` commits and aborts, and ``markers`` writes that
 into the partitions. ``upkeep`` aborts transactions that are older than their timeout, and forgets idle producers.
 ``attempts`` has the transactions of load jobs, which are committed together. ``pool`` keeps producers for requests
-with ``atomic=true``. ``hanging`` aborts transactions in a partition that the coordinator has no record of.
+with ``atomic=true``. ``hanging`` aborts transactions that are open in a partition and unknown to the coordinator.
 """

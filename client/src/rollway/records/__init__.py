@@ -6,8 +6,8 @@ Whole batches: ``split_batches``, ``parse_header``, ``RecordBatch``, ``stamp``. 
 ``encode_batch``, ``encode_batches``, ``decode_batch``, ``RecordColumns``; ``encode_section`` for a batch that is sent
 in two pieces. In lists: ``encode_lists``. Records one by one: ``Record``, ``columns_from_records``,
 ``records_from_columns``. Messages of magic 0 and 1: ``decode_message_set``, ``encode_message_set``, ``walk_entries``.
-The framing of fetch answers in Kafka 0.7: ``encode_frame``, ``encode_multi_frame`` and their heads; its entries:
-``encode_entries``, ``decode_entries``.
+The framing of fetch answers in Kafka 0.7: ``encode_frame``, ``encode_multi_frame`` and their heads. The entries of
+Kafka 0.7: ``encode_entries``, ``decode_entries``.
 
 ``sections`` reads and writes the records of a batch, in C where it was compiled. ``compression`` has the codecs.
 ``message_sets`` has the older formats. Start with ``batch``, then ``sections.reader``.
