@@ -13,7 +13,7 @@ The words, each in one line:
 - ``enqueue`` is a compiled handler that may put a batch into the queue of an ``AppendBatcher``.
 - An ``AppendBatcher`` collects batches for one partition during an iteration of the loop, and has them written together.
 - A ``QueuedAppend`` is a request whose batch waits there, for its write or its fsync.
-- A ``PlainAnswer`` is a whole answer. An ``AnswerWait`` names the event that must happen before there is an answer.
+- A ``PlainAnswer`` is a whole answer. An ``AnswerWait`` names the event that must come before there is an answer.
 - A ``DeferredAnswer`` keeps a request whose answer comes later. For other requests uvicorn's request cycle does this.
 - ``cache_query`` keeps the parameters that a route has validated, so that the next such request is plain.
 
