@@ -122,7 +122,7 @@ cdef class QueuedAppend:
 cdef class CompiledRequests:
     """The first base of a server's class of connections; see ``connections.protocol_class``."""
 
-    # What the way looks at for each request, where it costs nothing to look; the bases in Python use them as their own.
+    # Attributes that are read for each request. The base classes in Python use them as their own.
     cdef public object cycle, flow, transport, server_state, loop
     cdef public object _active, _body, _waits_for, _stage, _stash
     cdef public bint _deaf, _ends
@@ -147,7 +147,7 @@ cdef class CompiledRequests:
 
     def connection_made(self, transport):
         begin(self, transport)
-        # Whoever wants a line for each request has another way, and nobody listens to who was turned away.
+        # An access log has a line for each request, which the base class writes; a client that was turned away has no answer.
         if not (self.access_log or self._deaf):
             if self.fast_path.is_bare:
                 # Under TLS all bytes go through the transport, which encrypts them.
@@ -259,7 +259,7 @@ cdef class CompiledRequests:
                 self._message_number += 1
                 self.dispatcher.answered_count += 1
                 if not self.send_answer(target, content + start, &head, body, answer, began):
-                    # What is left of it is on its way; who is behind it waits.
+                    # The rest is being sent, and the next request waits for it.
                     return None if end == size else data[end:]
                 self.note_answered(target, answer, began)
             start = end
@@ -286,7 +286,7 @@ cdef class CompiledRequests:
         room = PyBytes_FromStringAndSize(NULL, size)
         more = recv(self.descriptor, PyBytes_AS_STRING(room) + begun_bytes, size - begun_bytes, MSG_DONTWAIT)
         if more <= 0:
-            # Nothing yet; or an end or an error, which the loop meets, too.
+            # Nothing yet; or an end or an error, which the loop also meets.
             return None
         memcpy(PyBytes_AS_STRING(room), begun, begun_bytes)
         return room if begun_bytes + more == size else room[: begun_bytes + more]
@@ -320,7 +320,7 @@ cdef class CompiledRequests:
         self.queued = queued.connection = None
         answer = queued.answer
         if self._deaf:
-            # Whoever sent it is gone.
+            # The client is gone.
             return
         if answer is None:
             self._serve(queued.target, queued.request_head(), queued.body, queued.began)
@@ -420,7 +420,7 @@ cdef class CompiledRequests:
             return 0
         source = file.descriptor
         if source < 0:
-            # Closed, which who sends the rest tells.
+            # It is closed: the transfer of the rest reports that.
             return 0
         if 0 < unsent_bytes_max < size_bytes:
             # As ``file_transfer.allow_unsent``.
@@ -435,7 +435,7 @@ cdef class CompiledRequests:
                 more = sendfile(self.descriptor, source, &position, size_bytes)
             if size_bytes >= CORKED_MIN:
                 setsockopt(self.descriptor, IPPROTO_TCP, TCP_CORK, &off, sizeof(off))
-        # What went wrong is met again by who sends the rest.
+        # What went wrong is met again when the rest is sent.
         return max(sent, 0) + max(more, 0)
 
 

@@ -97,7 +97,7 @@ def answered_on_connection(
 
 
 def declarations_of(endpoint: Callable[..., Any]) -> list[HandlerDeclaration]:
-    """The handlers of a route; most have none."""
+    """Return the handlers of a route; most have none."""
     return _DECLARED.get(endpoint, [])
 
 

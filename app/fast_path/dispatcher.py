@@ -42,9 +42,9 @@ from app.quotas.throttling import ANONYMOUS, Client
 from app.service.service import Service
 
 QUERIES_MAX = 10_000
-"""Of those that the application has validated; the oldest goes first."""
+"""Queries that are kept after a route has validated them. The oldest is dropped first."""
 TARGETS_MAX = 10_000
-"""Of those that were resolved; the oldest goes first. One takes a kilobyte or two."""
+"""Targets that are kept. The oldest is dropped first. One takes a kilobyte or two."""
 KEY_BYTES_MAX = 2_048
 """Longer targets and media types are the application's."""
 _VARYING = re.compile(rb"(?<![^&])offset=(?:0|[1-9][0-9]{0,17})(?![^&])")
@@ -52,7 +52,7 @@ _VARYING = re.compile(rb"(?<![^&])offset=(?:0|[1-9][0-9]{0,17})(?![^&])")
 
 
 class _Query(NamedTuple):
-    """What the application has validated: the route, and what in ``RequestHead.key`` its answer goes by."""
+    """A query that a route has validated: the route, and the parts of ``RequestHead.key`` that decide its answer."""
 
     endpoint: Any
     query: bytes
@@ -103,7 +103,7 @@ class Route:
         self.rights = None if needs is None else (() if needs.is_open else tuple(needs.checked))
 
     def takes(self, head: RequestHead) -> bool:
-        """Whether the handler takes these media types."""
+        """Return whether the handler takes these media types."""
         return head.content_type in self.content_types and (self.accepts is None or head.accept in self.accepts)
 
 
@@ -120,7 +120,7 @@ class FastPath:
 
     def __init__(self, service: Service, routers: Iterable[Any]) -> None:
         self._service = service
-        # The one place that decides it, for whatever is beside the transport: files, sinks, the way in C.
+        # The one place that decides it, for all that bypasses the transport: files, sinks, compiled connections.
         self.is_bare = service.settings.tls_certificate is None
         self._metrics = service.metrics
         self.checks_access = service.settings.authentication
@@ -128,7 +128,7 @@ class FastPath:
         self._routes: dict[str, list[Route]] = {}
         self._queries: dict[_Query, Any] = {}
         self.targets: dict[bytes, ResolvedTarget] = {}
-        """What was resolved already, by ``RequestHead.key``."""
+        """The targets that are resolved, by ``RequestHead.key``."""
         self.numbers = _request_numbers()
         self.answered_count = 0
         """Requests that were answered here."""
@@ -143,7 +143,7 @@ class FastPath:
     # What the application tells
 
     def cache_query(self, endpoint: Any, query: bytes, headers: Headers, parameters: Any) -> None:
-        """Take the route's word for a query with these headers."""
+        """Keep the parameters of a query with these headers, which the route has validated."""
         if not declarations_of(endpoint):
             return
         template = _VARYING.sub(b"offset=0", query, count=1)
@@ -157,7 +157,7 @@ class FastPath:
     # What connections ask
 
     def resolve(self, head: RequestHead) -> ResolvedTarget | None:
-        """What a head asks for, which is kept in ``targets``; ``None`` if the application must answer it.
+        """Return the target of a head and keep it in ``targets``; ``None`` if the application must answer it.
 
         Default deny: its query has only parameters that the handler declares, each once, and a route has validated it.
         """
@@ -197,13 +197,13 @@ class FastPath:
         return target
 
     def admits(self, target: ResolvedTarget, authorization: bytes | None, peer: Peer) -> bool:
-        """Whether a request for a guarded target may be answered here, by its credential."""
+        """Return whether a request for a guarded target may be answered here, by its credential."""
         return self._access_of(target, authorization, peer) is not None
 
     def serve(
         self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, began: float, peer: Peer
     ) -> tuple[PlainCall, Outcome] | None:
-        """Answer; ``None`` leaves the request to the application, as if nobody had seen it."""
+        """Answer; ``None`` leaves the request to the application, and has no effect."""
         access, client_id = EVERYTHING, given_client_id(head.client_id) or ""
         if self.checks_access and target.is_guarded:
             found = self._access_of(target, head.authorization, peer)
@@ -233,7 +233,7 @@ class FastPath:
         return request, outcome
 
     def _ask_handler(self, route: Route, request: PlainRequest) -> Outcome | None:
-        """What the handler makes of a request, which is charged to the quotas."""
+        """Let the handler answer a request, and charge it to the quotas."""
         if not route.needs_logs:
             # It does nothing that a log line could tell.
             return route.handler(None, request)  # type: ignore[arg-type]
@@ -261,12 +261,12 @@ class FastPath:
     def call_of(
         self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, request_id: str, began: float
     ) -> PlainCall:
-        """What stands for a request that its target's ``compiled_handler`` has answered."""
+        """Return the call of a request that ``compiled_handler`` of its target has answered."""
         client = Client(ANONYMOUS, given_client_id(head.client_id) or "")
         return PlainRequest(target, head, body, request_id, began, EVERYTHING, client)
 
     def _access_of(self, target: ResolvedTarget, authorization: bytes | None, peer: Peer) -> Access | None:
-        """What the request may do, if its credential is one that memory knows and all that it needs is allowed."""
+        """Return the access of a request, if its credential is in memory and allows all that the route needs."""
         route: Route = target.route  # type: ignore[assignment]
         if authorization is None or route.rights is None or audit.isEnabledFor(logging.DEBUG):
             return None
@@ -282,16 +282,16 @@ class FastPath:
         return access
 
     def hold_body(self, length: int) -> Hold | None:
-        """Room for a body that is collected; ``None`` when bodies hold all the memory that they may have."""
+        """Hold memory for a body that is collected; ``None`` when bodies hold all the memory that they may have."""
         parts = self._service.ready_parts
         if parts is None or parts.body_budget.held_bytes + length > parts.body_budget.limit_bytes:
             return None
         return parts.body_budget.hold()
 
     def hold_large(self, target: ResolvedTarget, length: int) -> Hold | None:
-        """Room for a body that comes in through a sink, counted whole; ``None`` when this one must not, or not now.
+        """Hold memory for the whole of a body that comes in through a sink; ``None`` if it must not, or not now.
 
-        Half of what bodies may hold is left to those whose bytes are counted as they come.
+        Half of the memory of all bodies is left to those whose bytes are counted as they come.
         """
         route: Route = target.route  # type: ignore[assignment]
         parts = self._service.ready_parts
@@ -303,7 +303,7 @@ class FastPath:
         return budget.hold(length) if budget.held_bytes + length <= budget.limit_bytes // 2 else None
 
     def enter(self, call: PlainCall) -> None:
-        """Let log lines of the context of now name the call, and who asks."""
+        """Let log lines of the current context name the call and its client."""
         assert isinstance(call, PlainRequest)
         request_context.request_id.set(call.request_id)
         request_context.principal.set(None if call.access is EVERYTHING else call.access.principal)
@@ -311,7 +311,7 @@ class FastPath:
         request_context.throttle_time_ms.set(call.throttle_ms)
 
     def resume(self, scope: dict[str, Any], call: PlainCall, error: Exception) -> None:
-        """Let the application answer ``error`` for a call that was begun here, in the context of now."""
+        """Let the application answer ``error`` for a call that was begun here, in the current context."""
         assert isinstance(call, PlainRequest)
         self.enter(call)
         route: Route = call.target.route  # type: ignore[assignment]
@@ -339,14 +339,14 @@ class _Over:
     done: Any = _Done()
 
     def cancel(self) -> None:
-        """Nothing to cancel."""
+        """Do nothing."""
 
     def expire(self) -> None:
-        """It is over."""
+        """Do nothing."""
 
 
 def _only(headers: Headers, wanted: bytes) -> bytes:
-    """The value of a header; of one that comes twice what no plain head has."""
+    """Return the value of a header. If it comes twice, the result is a value that no plain head has."""
     values = [value for name, value in headers if name == wanted]
     return b"\n".join(values)
 

@@ -1,6 +1,6 @@
 """Raw fetches of one partition, answered on the connection: as ``fetchRecordBatches``, which stays the declaration.
 
-Thread: the event loop. What is in memory is read there; what may not be, in a thread of the readers.
+Thread: the event loop. It reads bytes that are in memory; a thread of the readers reads others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ compiled_handlers = load("app.fast_path.handlers_c")
 """Handlers' answers to known requests in C, or ``None``; see ``handlers_c.pyx``."""
 
 CONTENT_BYTES_MAX = 16 * 1024
-"""So much is quicker read and written than sent by the kernel from the file."""
+"""Up to this size it is quicker to read and write bytes than to let the kernel send them from the file."""
 
 _LIMITS = (
     b"log-start-offset: %d\r\nhigh-watermark: %d\r\nlast-stable-offset: %d\r\n"
@@ -49,7 +49,7 @@ _NONE_ABORTED = b"aborted-transactions: \r\n"
 
 
 def fetch_batches(parts: Parts, request: PlainRequest) -> PlainAnswer | Coroutine[Any, Any, PlainAnswer] | None:
-    """Answer, or leave to the route what it alone can tell: errors, waits, quotas, other starts than an offset."""
+    """Answer, or leave the request to the route: errors, waits, quotas, starts that are no offset."""
     asked = request.target.parameters
     place = asked.offset
     if (
@@ -119,7 +119,7 @@ def _offer_compiled(parts: Parts, request: PlainRequest, topic: Topic, max_bytes
 
 
 def _head_of(limits: _Limits, isolation: Isolation) -> bytes:
-    """What the heads of answers have in common while the log has these limits."""
+    """Return the part that the heads of answers have in common while the log has these limits."""
     return _STATUS + _LIMITS % (*limits, _NONE_ABORTED if isolation is Isolation.LAST_STABLE else b"")
 
 

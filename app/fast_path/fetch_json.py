@@ -1,6 +1,6 @@
 """Fetches of one partition in JSON and NDJSON, answered on the connection: as ``fetchRecords`` does.
 
-Only what is in memory and small: the rest is read, decoded and written in a thread by the route.
+It reads small ranges that are in memory. The route reads, decodes and writes all others in a thread.
 
 Thread: the event loop.
 """
@@ -24,14 +24,14 @@ from log_model.reads import FetchData, Isolation
 from storage.log.log_snapshot import LogSnapshot
 
 STORED_BYTES_MAX = 64 * 1024
-"""So many bytes of batches become JSON on the loop; more in a thread."""
+"""At most this many bytes of batches become JSON on the loop; more do so in a thread."""
 
 TEXT_BYTES_MAX = 1024 * 1024
-"""An answer of more is made in a thread, and counted there."""
+"""Larger answers are made in a thread, and counted there."""
 
 FEW_RECORDS = 32
 FEW_BYTES = 8 * 1024
-"""Few records are looked for in so many bytes first: finding where 64 KiB of small batches end takes longer."""
+"""Few records are looked for in this many bytes first: finding where 64 KiB of small batches end takes longer."""
 
 # Both with what the batches decompress to, of which no more is made here; measured: about a millisecond of the loop.
 _LIMITS = DecodingLimits(TEXT_BYTES_MAX, TEXT_BYTES_MAX, TEXT_BYTES_MAX, TEXT_BYTES_MAX, is_large=False)
@@ -48,7 +48,7 @@ _HEAD = (
 
 
 def fetch_json(parts: Parts, request: PlainRequest) -> PlainAnswer | None:
-    """Answer, or leave to the route what it alone can tell: errors, waits, quotas, closed ranges, times."""
+    """Answer, or leave the request to the route: errors, waits, quotas, closed ranges, times."""
     asked = request.target.parameters
     is_lines = request.target.media_type == NDJSON
     if not _is_simple(parts, request):
@@ -85,7 +85,7 @@ def fetch_json(parts: Parts, request: PlainRequest) -> PlainAnswer | None:
 
 
 def _read(snapshot: LogSnapshot, start: Offset, end: Offset | None, max_bytes: int, looked_at: int) -> FetchData | None:
-    """What the route would read, if ``looked_at`` bytes of batches hold it and memory has them."""
+    """Read as the route would, if ``looked_at`` bytes of batches are enough and memory has them."""
     data = snapshot.read_cached(
         start,
         min(max_bytes, looked_at),
@@ -99,7 +99,7 @@ def _read(snapshot: LogSnapshot, start: Offset, end: Offset | None, max_bytes: i
 
 
 def _is_simple(parts: Parts, request: PlainRequest) -> bool:
-    """Whether nothing is asked for that the route does in a way of its own, and there is memory for an answer."""
+    """Return whether this handler knows all that is asked for, and there is memory for an answer."""
     asked = request.target.parameters
     quotas = parts.quotas.table
     return (

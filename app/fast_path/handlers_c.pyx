@@ -37,11 +37,11 @@ cdef enum:
     # What one write takes, at most (as in ``append_c``).
     GROUP_MAX = 64
     GROUP_BYTES_MAX = 1024 * 1024
-    # One of so many batches that are written as they come looks whether others come with it.
+    # One of this many batches that are written as they come looks whether others come with it.
     LOOKS_APART = 32
     # A longer wait for an fsync becomes a deferred answer.
     DEFERRED_AFTER_SECONDS = 1
-    # After so many turns with one batch each the next are written as they come.
+    # After this many iterations with one batch each the next batches are written as they come.
     LONELY_MAX = 16
 
 cdef extern from "Python.h":
@@ -152,7 +152,7 @@ cdef class CompiledFetch:
         self.fetched_bytes = parts.metrics.fetched_bytes.values
 
     def answer(self, number, body):
-        """Its ``compiled_handler``."""
+        """Answer as a ``compiled_handler``."""
         parts = self.parts
         topic = self.topics.get(self.topic_name)
         if topic is None or topic.topic_id != self.topic_id or parts.is_released or parts.quotas.table.has_any:
@@ -218,7 +218,7 @@ cdef class AppendBatcher:
     """The plain batches that came to one partition in a turn of the loop: written at its end, with one write.
 
     That costs a call of the loop, so where batches come alone they are written as they come. It holds no log and no
-    writer but while somebody waits.
+    writer except while requests wait.
     """
 
     cdef object parts, clock, loop, wait_on, watched_fetches, watched_appends
@@ -438,7 +438,7 @@ cdef class AppendBatcher:
 cdef class FsyncWait:
     """Batches of one turn that are written and wait for an fsync in a thread: one for all of them.
 
-    Whoever cannot wait so, at a stop, say, gets a deferred answer, and so do all when it takes long.
+    Requests that cannot wait, for example at a stop, get a deferred answer; so do all when it takes long.
     """
 
     cdef AppendBatcher batcher
@@ -527,7 +527,7 @@ cdef class CompiledProduce:
         self.bytes_max = bytes_max
 
     def answer(self, number, body):
-        """Its ``compiled_handler`` where no fsync is waited for."""
+        """Answer as a ``compiled_handler``, where no fsync is waited for."""
         cdef int64_t size_bytes = len(body)
         writer = self.writer()
         if writer is None or size_bytes > self.bytes_max or self.parts.is_released or self.quotas.table.has_any:
@@ -535,7 +535,7 @@ cdef class CompiledProduce:
         return self.batcher.append_now(writer, body, size_bytes, self.config)
 
     def enqueue(self, number, body):
-        """Its ``enqueue``."""
+        """Append now or at the end of this iteration of the loop, as ``ResolvedTarget.enqueue``."""
         cdef int64_t size_bytes = len(body)
         writer = self.writer()
         if writer is None or size_bytes > self.bytes_max or self.parts.is_released or self.quotas.table.has_any:

@@ -17,7 +17,7 @@ _ANSWER = PlainAnswer(
 
 
 def answer_health(_: None, request: PlainRequest) -> PlainAnswer:
-    """As ``getHealth``."""
+    """Answer as ``getHealth`` does."""
     request.compiled_handler = _answer
     return _ANSWER
 

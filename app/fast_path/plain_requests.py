@@ -46,7 +46,7 @@ TURN_SECONDS = 0.002
 
 
 def common_lines(default_headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The lines that every answer has."""
+    """Return the lines that every answer has."""
     return b"".join([b"%b: %b\r\n" % header for header in default_headers])
 
 
@@ -110,7 +110,7 @@ class PlainRequests(EdgeProtocol):
                 return
 
     def _is_between_requests(self) -> bool:
-        """Whether all that was asked is answered."""
+        """Return whether all requests are answered."""
         return (
             self._stage is _IDLE
             and (self._waits_for is _NEXT_REQUEST or self.cycle is None or self.cycle.response_complete)
@@ -118,7 +118,7 @@ class PlainRequests(EdgeProtocol):
         )
 
     def _keep(self, data: bytes) -> None:
-        """Let what came wait to be looked at; a client that sends on has to wait, too."""
+        """Keep bytes for later; a client that sends more has to wait."""
         self._stash += data
         if len(self._stash) >= STASH_BYTES_MAX and not self._is_stash_full:
             self._is_stash_full = True
@@ -130,7 +130,7 @@ class PlainRequests(EdgeProtocol):
         self.loop.call_soon(self.starts.take, self.loop, self._take_turn)
 
     def _take_turn(self) -> None:
-        """Go on with what was kept, unless the client has to take its answers first."""
+        """Go on with the bytes that were kept, unless the client has to take its answers first."""
         if self._stash and not self._deaf and not self.flow.write_paused and self._is_between_requests():
             self._look_at_stash()
             self._end_if_all_is_said()
@@ -143,7 +143,7 @@ class PlainRequests(EdgeProtocol):
             super()._client_is_late()
 
     def _look_at_stash(self) -> None:
-        """Go on with what came meanwhile."""
+        """Go on with the bytes that came meanwhile."""
         stash, self._stash = self._stash, b""
         if self._is_stash_full:
             # Others may have reasons of their own not to read on, which they find with what waits here.
@@ -152,7 +152,7 @@ class PlainRequests(EdgeProtocol):
         self.data_received(stash)
 
     def resume_writing(self) -> None:
-        """The client has taken its answers, or nearly: those that it has asked for since may be made."""
+        """Answer the next requests, because the client has taken its answers, or nearly all."""
         super().resume_writing()
         if self._stash:
             self._look_at_stash()
@@ -245,11 +245,11 @@ class PlainRequests(EdgeProtocol):
         return self._deaf
 
     def body_grew(self, size_bytes: int) -> None:
-        """A sink has taken so much more."""
+        """Count bytes that a sink has taken."""
         self._body_bytes += size_bytes
 
     def body_filled(self, body: memoryview) -> None:
-        """A sink has all of the body."""
+        """Answer the request whose whole body a sink has taken."""
         collected, self._body = self._body, None
         assert collected is not None
         self._stage = Stage.IDLE
@@ -335,7 +335,7 @@ class PlainRequests(EdgeProtocol):
         return True
 
     def _defer(self, call: PlainCall) -> DeferredAnswer:
-        """What stands for a call whose answer is not there at once."""
+        """Return the deferred answer of a call, and let the connection wait for it."""
         # Whatever the time that an idle connection had left.
         self._waits_for = Waits.NOTHING
         deferred = DeferredAnswer(self, call)
@@ -374,7 +374,7 @@ class PlainRequests(EdgeProtocol):
             deferred.run(outcome)
 
     def head_of(self, call: PlainCall, answer: PlainAnswer, *, keep_alive: bool) -> bytes:
-        """The whole head of an answer that goes out now."""
+        """Return the whole head of an answer that is sent now."""
         if self.access_log:
             self._log_access(call, answer)
         end = b"\r\n" if keep_alive else _CLOSE_AND_END
@@ -399,9 +399,9 @@ class PlainRequests(EdgeProtocol):
         context.run(log_access, self.access_logger, self.client, call.head, answer.status)
 
     def end_deferred(self, deferred: DeferredAnswer) -> None:
-        """A deferred answer is complete."""
+        """Go on with the next request, because a deferred answer is complete."""
         self._answer_by = math.inf
-        # It stays the connection's last one; a large body is somebody else's from now on.
+        # It stays the connection's last one; the buffer of a large body is used again from now on.
         deferred.call.body = b""
         if self._active is deferred and not deferred.disconnected:
             self.on_response_complete()
@@ -438,7 +438,7 @@ class PlainRequests(EdgeProtocol):
     # Ends
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """What came before the end is answered first, if its client has taken the answers before it."""
+        """Answer the requests before the end first, if the client has taken the answers before them."""
         if self._body is not None:
             self._forget_collected()
             self._stage = Stage.IDLE
@@ -464,13 +464,13 @@ class PlainRequests(EdgeProtocol):
         self._release_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone, or we have closed."""
+        """Drop all that is kept, because the connection is closed."""
         self._forget_collected()
         self._stash = b""
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """The service stops. A request that is on its way in is answered, as one that has a cycle."""
+        """Stop after the request whose body is on its way in, as after one that has a cycle."""
         if self._body is None:
             super().shutdown()
         else:

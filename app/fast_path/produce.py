@@ -1,7 +1,7 @@
 """Raw produce to one partition, on the connection: validated, appended, published and answered in one go.
 
-Whatever would be refused before the append is left to the route, which refuses it. What the log itself refuses, and
-what happens later, is answered by the application as well, from the error.
+Requests that would be refused before the append are left to the route, which refuses them. The application also
+answers refusals of the log and later errors.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _answer_with(document: ProduceResultDocument) -> PlainAnswer:
 
 
 def _wait(parts: Parts, pending: PendingAppend, options: AppendOptions, waited_ms: int = 0) -> AnswerWait:
-    """The answer comes with the file, the fsync, or the other copies; ``waited_ms`` of the wait are over."""
+    """Return the wait for the write, the fsync, or the other copies; ``waited_ms`` of it are over."""
 
     def answer() -> PlainAnswer | Coroutine[Any, Any, PlainAnswer]:
         result = pending.outcome()
@@ -166,7 +166,7 @@ async def _produce_at_length(
     options: AppendOptions,
     batches: Sequence[ValidBatch] | None = None,
 ) -> PlainAnswer:
-    """As the route: the body is validated in a thread, or its batches are enlisted before they are appended."""
+    """Answer as the route does: validate the body in a thread, or enlist its batches before the append."""
     if batches is None:
         validate = functools.partial(validate_batches, request.body, log.config, parts.engine.now_ms())
         batches = await call_in(parts.pools.read, validate)

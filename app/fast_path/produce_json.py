@@ -1,6 +1,6 @@
 """JSON records to one partition, on the connection: read, encoded, appended, published and answered in one go.
 
-Whatever would be refused before the append is left to the route, which refuses it.
+Requests that would be refused before the append are left to the route, which refuses them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Measured: 0.05 ms of the loop for 500 such records, and 1.2 us for each KiB of t
 
 
 def produce_json(parts: Parts, request: PlainRequest) -> Outcome | None:
-    """As ``produceRecords`` for ``application/json``."""
+    """Answer as ``produceRecords`` does for ``application/json``."""
     target = request.target
     if not request.body:
         return None

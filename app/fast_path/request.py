@@ -1,4 +1,4 @@
-"""What handlers of plain requests are given."""
+"""The request that handlers of plain requests get."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from app.quotas.throttling import Client
 
 
 class PlainRequest(PlainCall):
-    """A plain request with who asks. What its route declares to need is allowed already.
+    """A plain request with its client, which has all rights that the route declares.
 
-    ``compiled_handler`` and ``enqueue`` are the handler's, who may set what answers the next requests for this target.
+    A handler may set ``compiled_handler`` and ``enqueue``, which then answer the next requests for this target.
     """
 
     __slots__ = ("access", "client", "compiled_handler", "enqueue")

@@ -40,6 +40,7 @@ FINISHED = (
     "app/engine",
     "app/engine_local",
     "app/event_loop",
+    "app/fast_path",
     "app/fetch",
     "app/http",
     "app/load_jobs",
