@@ -94,9 +94,9 @@ def test_those_that_come_while_others_still_come_share_their_fsync(server: Threa
     assert loop is not None
     with clients(server, "group", COUNT) as opened:
         parts = server.service.parts
-        turn = parts.engine.writer_of(parts.engine.partition("group", 0)).turn
+        batcher = parts.engine.writer_of(parts.engine.partition("group", 0)).batcher
         if twin == "compiled":
-            turn.put_off_seconds_max = 30.0
+            batcher.put_off_seconds_max = 30.0
 
         def send(some: list[Connection]) -> None:
             for connection in some:
