@@ -11,7 +11,7 @@ The words, each in one line:
 - A *handler* answers plain requests of a route that is marked with ``@answered_on_connection``.
 - A *compiled handler* of ``handlers_c.pyx`` answers most requests for one target, without the handler.
 - ``enqueue`` is a compiled handler that may put a batch into the queue of an ``AppendBatcher``.
-- An ``AppendBatcher`` collects batches for one partition during an iteration of the loop, and has them written together.
+- An ``AppendBatcher`` collects batches for a partition during an iteration of the loop, and has them written together.
 - A ``QueuedAppend`` is a request whose batch waits there, for its write or its fsync.
 - A ``PlainAnswer`` is a whole answer. An ``AnswerWait`` names the event that must come before there is an answer.
 - A ``DeferredAnswer`` keeps a request whose answer comes later. For other requests uvicorn's request cycle does this.
