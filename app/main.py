@@ -38,6 +38,7 @@ from app.routes.records import (
 )
 from app.routes.topics import epochs, retention, topics
 from app.routes.transactions import hanging_transactions, load_jobs, producers, start_positions, transactions
+from app.service.opening import Opening
 from app.service.service import Service
 from app.settings import Settings
 from log_model.clock import Clock
@@ -81,6 +82,7 @@ def create_app(
     settings: Settings,
     *,
     clock: Clock | None = None,
+    opening: Opening | None = None,
     on_ready: Callable[[], None] | None = None,
     on_failure: Callable[[Exception], None] | None = None,
 ) -> FastAPI:
@@ -90,8 +92,10 @@ def create_app(
     routes answer 503. Then ``on_ready`` is called, or ``on_failure`` if the directory cannot be opened. Call
     ``app.state.begin_shutdown`` when the stop begins: it answers long polls and refuses later requests. The end of the
     lifespan closes the logs cleanly.
+
+    ``opening`` brings up another engine than the local one. Plain requests then have no shorter path.
     """
-    service = Service(settings, clock=clock, on_ready=on_ready, on_failure=on_failure)
+    service = Service(settings, clock=clock, opening=opening, on_ready=on_ready, on_failure=on_failure)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -123,7 +127,9 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
-    setattr(app.state, FAST_PATH, FastPath(service, ROUTERS))
+    if opening is None:
+        # The handlers on the connections know the local engine alone.
+        setattr(app.state, FAST_PATH, FastPath(service, ROUTERS))
     app.state.begin_shutdown = service.release
     for router in ROUTERS:
         app.include_router(router)

@@ -252,6 +252,10 @@ class Transactions(Protocol):
         """
         ...
 
+    async def close(self) -> None:
+        """Take nothing more, and finish what is under way. The next start goes on with the rest."""
+        ...
+
     @property
     def failure(self) -> str | None:
         """Why the transactions are unknown; ``None`` if they are known."""

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from app.engine_local.engine import NODE_ID, LocalEngine
+from app.engine_local.gauges import watch_engine
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
 from app.settings import Settings
@@ -56,9 +57,11 @@ class LocalOpening:
         return self._manager.file_system
 
     def engine(self, metrics: Metrics, pools: Pools) -> LocalEngine:
-        """Return the engine of the directory that is open."""
+        """Return the engine of the directory that is open, with its gauges in ``metrics``."""
         assert self._manager is not None
-        return LocalEngine(self._manager, self._settings, metrics, pools)
+        engine = LocalEngine(self._manager, self._settings, metrics, pools)
+        watch_engine(engine, metrics, self._settings.partition_metrics_max)
+        return engine
 
     def close(self) -> None:
         """Close the logs again if no engine has taken them."""

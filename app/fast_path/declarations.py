@@ -25,9 +25,9 @@ from app.http.connection.fast_path_interface import Outcome
 from app.quotas.limits import QuotaKind
 
 if TYPE_CHECKING:
-    from app.service.parts import Parts
+    from app.fast_path.local_parts import LocalParts
 
-Handler = Callable[["Parts", PlainRequest], Outcome | None]
+Handler = Callable[["LocalParts", PlainRequest], Outcome | None]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 FAST_PATH = "fast_path"
 """The attribute of the application's state that holds the fast path."""

@@ -249,7 +249,8 @@ class FastPath:
         token = request_context.request_id.set(request.request_id)
         outcome: Outcome | None
         try:
-            outcome = route.handler(parts, request)
+            # A tier is made for services on the local engine alone.
+            outcome = route.handler(parts, request)  # type: ignore[arg-type]
         except Exception as error:  # noqa: BLE001 - the application makes an answer of it
             outcome = error
         finally:

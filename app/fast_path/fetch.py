@@ -27,7 +27,7 @@ from storage.segment import batch_search
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from app.service.parts import Parts
+    from app.fast_path.local_parts import LocalParts
 
 compiled_handlers = load("app.fast_path.handlers_c")
 """Handlers' answers to known requests in C, or ``None``; see ``handlers_c.pyx``."""
@@ -48,7 +48,7 @@ _STATUS = make_head(200)
 _NONE_ABORTED = b"aborted-transactions: \r\n"
 
 
-def fetch_batches(parts: Parts, request: PlainRequest) -> PlainAnswer | Coroutine[Any, Any, PlainAnswer] | None:
+def fetch_batches(parts: LocalParts, request: PlainRequest) -> PlainAnswer | Coroutine[Any, Any, PlainAnswer] | None:
     """Answer, or leave the request to the route: errors, waits, quotas, starts that are no offset."""
     asked = request.target.parameters
     place = asked.offset
@@ -89,7 +89,7 @@ def fetch_batches(parts: Parts, request: PlainRequest) -> PlainAnswer | Coroutin
     return _read_in_thread(parts, log, snapshot, request, wanted, start)
 
 
-def _offer_compiled(parts: Parts, request: PlainRequest, topic: Topic, max_bytes: int) -> None:
+def _offer_compiled(parts: LocalParts, request: PlainRequest, topic: Topic, max_bytes: int) -> None:
     """Let the next requests for this target be answered in C, if they ask for all from an offset on."""
     target, asked = request.target, request.target.parameters
     isolation = ISOLATIONS[asked.isolation]
@@ -123,7 +123,7 @@ def _head_of(limits: _Limits, isolation: Isolation) -> bytes:
     return _STATUS + _LIMITS % (*limits, _NONE_ABORTED if isolation is Isolation.LAST_STABLE else b"")
 
 
-def _plain_answer(parts: Parts, begun: bytes, range_format: bytes, data: FetchData) -> PlainAnswer:
+def _plain_answer(parts: LocalParts, begun: bytes, range_format: bytes, data: FetchData) -> PlainAnswer:
     slices = data.slices
     content = b"" if not slices else slices[0].content if len(slices) == 1 else None
     size_bytes = data.size_bytes
@@ -136,7 +136,7 @@ def _plain_answer(parts: Parts, begun: bytes, range_format: bytes, data: FetchDa
 
 
 async def _read_in_thread(
-    parts: Parts,
+    parts: LocalParts,
     log: PartitionLog,
     snapshot: LogSnapshot,
     request: PlainRequest,

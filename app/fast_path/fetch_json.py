@@ -7,6 +7,7 @@ Thread: the event loop.
 
 from __future__ import annotations
 
+from app.fast_path.local_parts import LocalParts
 from app.fast_path.request import PlainRequest
 from app.fetch.fetched_records import records_of
 from app.http.connection.fast_path_interface import PlainAnswer, make_head
@@ -17,7 +18,6 @@ from app.quotas.limits import QuotaKind
 from app.record_json.decoding import DecodingLimits, NeedsRoomError
 from app.record_json.record_texts import IN_LINES, IN_LIST, RecordText
 from app.record_json.translate import FetchDocument, encode_document, encode_lines
-from app.service.parts import Parts
 from log_model.errors import StorageError
 from log_model.offsets import Offset
 from log_model.reads import FetchData, Isolation
@@ -47,7 +47,7 @@ _HEAD = (
 )
 
 
-def fetch_json(parts: Parts, request: PlainRequest) -> PlainAnswer | None:
+def fetch_json(parts: LocalParts, request: PlainRequest) -> PlainAnswer | None:
     """Answer, or leave the request to the route: errors, waits, quotas, closed ranges, times."""
     asked = request.target.parameters
     is_lines = request.target.media_type == NDJSON
@@ -98,7 +98,7 @@ def _read(snapshot: LogSnapshot, start: Offset, end: Offset | None, max_bytes: i
     return None if is_cut and (end is None or data.next_offset < end) else data
 
 
-def _is_simple(parts: Parts, request: PlainRequest) -> bool:
+def _is_simple(parts: LocalParts, request: PlainRequest) -> bool:
     """Return whether this handler knows all that is asked for, and there is memory for an answer."""
     asked = request.target.parameters
     quotas = parts.quotas.table
@@ -121,7 +121,7 @@ def _start_of(snapshot: LogSnapshot, place: int | str) -> Offset:
 
 
 def _answer(
-    parts: Parts, snapshot: LogSnapshot, documents: list[RecordText], next_offset: Offset, *, is_lines: bool
+    parts: LocalParts, snapshot: LogSnapshot, documents: list[RecordText], next_offset: Offset, *, is_lines: bool
 ) -> PlainAnswer:
     ends = (
         snapshot.log_start_offset,

@@ -15,6 +15,7 @@ from app.engine_local.partitions.partition_writer import STALL_SECONDS
 from app.engine_local.partitions.pending_append import PendingAppend
 from app.engine_local.partitions.produce_waiters import lacks_copies, timed_out
 from app.event_loop.pools import call_in
+from app.fast_path.local_parts import LocalParts
 from app.fast_path.request import PlainRequest
 from app.http.connection.fast_path_interface import AnswerWait, Outcome, PlainAnswer, make_head
 from app.problems import request_context
@@ -24,7 +25,6 @@ from app.produce.producer_rights import require_producers
 from app.produce.producing import ProduceResultDocument, count_records, placeless_result, produce, result_document
 from app.record_json.record_batches import batches_at_once
 from app.record_json.translate import encode_document
-from app.service.parts import Parts
 from log_model.batches.batch_validation import ValidBatch, validate_batches
 from log_model.errors import StorageError
 from log_model.names import INTERNAL_TOPICS
@@ -50,7 +50,7 @@ LARGE_BODY_BYTES_MAX = 64 * 1024 * 1024
 _LOOP_BYTES_MAX = 1280 * 1024
 
 
-def produce_batches(parts: Parts, request: PlainRequest) -> Outcome | None:
+def produce_batches(parts: LocalParts, request: PlainRequest) -> Outcome | None:
     """Answer as ``produceRecordBatches`` does."""
     target, body, options = request.target, request.body, options_of(request)
     if not body:
@@ -74,7 +74,7 @@ def produce_batches(parts: Parts, request: PlainRequest) -> Outcome | None:
     return outcome
 
 
-def _offer_compiled(parts: Parts, request: PlainRequest, log: PartitionLog, options: AppendOptions) -> None:
+def _offer_compiled(parts: LocalParts, request: PlainRequest, log: PartitionLog, options: AppendOptions) -> None:
     """Let the next requests for this target be answered in C, if they wait for the write and its fsync alone."""
     target = request.target
     waits = options.waits_for_fsync(log)
@@ -115,7 +115,7 @@ def options_of(request: PlainRequest) -> AppendOptions:
 
 
 def append_batches(
-    parts: Parts, log: PartitionLog, request: PlainRequest, batches: Sequence[ValidBatch], options: AppendOptions
+    parts: LocalParts, log: PartitionLog, request: PlainRequest, batches: Sequence[ValidBatch], options: AppendOptions
 ) -> Outcome | None:
     """Append batches and answer as the options say; ``None`` when the log takes none, for now."""
     try:
@@ -139,7 +139,7 @@ def _answer_with(document: ProduceResultDocument) -> PlainAnswer:
     return PlainAnswer(_JSON_HEAD + b"%d\r\n" % len(body), body)
 
 
-def _wait(parts: Parts, pending: PendingAppend, options: AppendOptions, waited_ms: int = 0) -> AnswerWait:
+def _wait(parts: LocalParts, pending: PendingAppend, options: AppendOptions, waited_ms: int = 0) -> AnswerWait:
     """Return the wait for the write, the fsync, or the other copies; ``waited_ms`` of it are over."""
 
     def answer() -> PlainAnswer | Coroutine[Any, Any, PlainAnswer]:
@@ -154,13 +154,13 @@ def _wait(parts: Parts, pending: PendingAppend, options: AppendOptions, waited_m
     return AnswerWait(pending.call_when_done, answer, max(0, options.timeout_ms - waited_ms), expired)
 
 
-async def _after_copies(parts: Parts, pending: PendingAppend, options: AppendOptions) -> PlainAnswer:
+async def _after_copies(parts: LocalParts, pending: PendingAppend, options: AppendOptions) -> PlainAnswer:
     result = await parts.producing.outcome_of(pending, options)
     return _answer_with(result_document(pending.partition, result, pending.throttle_ms))
 
 
 async def _produce_at_length(
-    parts: Parts,
+    parts: LocalParts,
     log: PartitionLog,
     request: PlainRequest,
     options: AppendOptions,

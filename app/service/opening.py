@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from app.engine_local.engine import LocalEngine
+from app.engine.engine import Engine
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
 from storage.disk.file_system import FileSystem
@@ -33,8 +33,8 @@ class Opening(Protocol):
         """
         ...
 
-    def engine(self, metrics: Metrics, pools: Pools) -> LocalEngine:
-        """Return the engine, once ``open`` has returned."""
+    def engine(self, metrics: Metrics, pools: Pools) -> Engine:
+        """Return the engine, once ``open`` has returned. Its gauges are in ``metrics``."""
         ...
 
     def close(self) -> None:

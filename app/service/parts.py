@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from app.engine.engine import Job
-from app.engine_local.engine import LocalEngine
+from app.engine.engine import Engine, Job
 from app.event_loop.pools import Pools
 from app.fetch.fetch_sessions import FetchSessions
 from app.fetch.fetching import Fetching
@@ -38,7 +37,7 @@ class Parts:
 
     def __init__(
         self,
-        engine: LocalEngine,
+        engine: Engine,
         settings: Settings,
         metrics: Metrics,
         pools: Pools,

@@ -12,7 +12,6 @@ from app.access.authentication import Authenticator
 from app.access.control import AccessControl, jwt_verifier
 from app.access.registry import AccessRegistry
 from app.engine_local.opening import LocalOpening
-from app.engine_local.partition_metrics import PartitionCollector
 from app.event_loop.pools import Pools, call_in
 from app.metrics.metrics import Metrics
 from app.problems import kinds
@@ -181,14 +180,7 @@ class Service:
         return file_system, registry
 
     def _watch(self, parts: Parts) -> None:
-        watch, engine, partitions = self.metrics.watch, parts.engine, parts.engine.partitions
-        watch("rollway_waiting_fetches", "Fetches that wait for records.", lambda: len(partitions.waiters))
-        watch(
-            "rollway_waiting_produces",
-            "Produce requests that wait for copies.",
-            lambda: len(partitions.produce_waiters),
-        )
-        sessions = parts.fetch_sessions
+        watch, sessions = self.metrics.watch, parts.fetch_sessions
         watch("rollway_fetch_sessions", "Fetch sessions.", lambda: len(sessions))
         watch("rollway_fetch_session_partitions", "Partitions in fetch sessions.", lambda: sessions.partition_count)
         self.metrics.watch_count(
@@ -196,20 +188,8 @@ class Service:
             "Fetch sessions that lost their place to another since the start.",
             lambda: sessions.eviction_count,
         )
-        watch("rollway_topics", "Topics.", lambda: len(engine.manager.topics))
-        watch("rollway_partitions", "Partitions.", lambda: sum(1 for _ in partitions.all()))
-        watch("rollway_offline_partitions", "Partitions that take no appends.", partitions.offline_count)
-        watch("rollway_log_bytes", "Bytes of record batches.", partitions.size_bytes)
-        watch("rollway_mailbox_requests", "Appends that wait to be written.", partitions.mailbox_count)
-        watch("rollway_mailbox_bytes", "Bytes that wait to be written.", partitions.mailbox_bytes)
-        watch("rollway_transactional_ids", "Transactional ids that are known.", engine.transactions.id_count)
         watch("rollway_open_load_jobs", "Load jobs that are not over.", parts.load_jobs.open_count)
         watch("rollway_start_positions", "Start positions that are pinned.", parts.start_positions.position_count)
-        watch("rollway_open_transactions", "Transactions without an end.", engine.transactions.open_count)
-        self.metrics.registry.register(PartitionCollector(partitions.all, self.settings.partition_metrics_max))
-        recovery = engine.manager.recovery
-        self.metrics.recovered_bytes.set(sum(report.scanned_bytes for report in recovery))
-        self.metrics.truncated_bytes.set(sum(report.truncated_bytes for report in recovery))
 
     def release(self) -> None:
         """Begin the stop: long polls answer at once, new requests get 503. Call it on the loop, or before it runs."""
