@@ -62,7 +62,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all kill-test history-test retry-test fuzz-http openapi-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs sdks wheels wheels-test house docs openapi contract contract-release contract-oasdiff lock clean
+.PHONY: help setup run demo demo-http test test-all engine-test kill-test history-test retry-test fuzz-http openapi-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs sdks wheels wheels-test house docs openapi contract contract-release contract-oasdiff lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -114,9 +114,13 @@ $(SDKS_STAMP): requirements/openapi-python-client.lock sdks/generators.py $(SETU
 test: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) $(SDKS_STAMP) ## run the tests (CI does a quarter of the simulated crashes and half of the history)
 	$(PYTEST) $(PARALLEL) -m "not slow"
 	ROLLWAY_PURE_PYTHON=1 $(PYTEST) -n $(JOBS) -m "not slow" $(WITHOUT_COMPILER)
+	ENGINE=memory $(PYTEST) -n $(JOBS) -m "not slow" $$($(BIN)/python -m tests.support.engine_list quick)
 
 test-all: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) $(SDKS_STAMP) ## run every test, the long ones too (500 kill cycles, larger crash runs, 1 GiB of memory)
 	KILL_CYCLES=$(KILL_CYCLES) CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL)
+
+engine-test: setup ## the HTTP tests on the engine in memory, but those that need the local one (docs/reference/engines.md)
+	ENGINE=memory $(PYTEST) -m "not slow" --engine-page $$($(BIN)/python -m tests.support.engine_list suite)
 
 kill-test: setup ## kill -9 a real server under load, 500 times (KILL_CYCLES=...)
 	KILL_CYCLES=$(KILL_CYCLES) $(PYTEST) tests/http/test_kill.py -s

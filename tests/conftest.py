@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+pytest_plugins = ("tests.support.engine_plugin",)
+
 COUNTED = (
     "crash points",
     "crash images",

@@ -18,6 +18,8 @@ from tests.support.kafka_directory import with_crc
 from tests.support.servers import ServerProcess, http_client
 from tests.support.writers import record_batch
 
+pytestmark = pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
+
 RAW = "application/vnd.kafka.record-batch.v2"
 NDJSON = "application/x-ndjson"
 OCTETS = "application/octet-stream"

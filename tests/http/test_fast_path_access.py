@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx
+import pytest
 
 from tests.support.access import bearer, make_keys
 from tests.support.edge_server import Answer, Connection
 from tests.support.servers import ServerProcess, ThreadedServer, http_client
 from tests.support.writers import record_batch
+
+pytestmark = pytest.mark.needs_local("it tests the shorter path of plain requests")
 
 BATCH = record_batch(b"one")
 RAW = "application/vnd.kafka.record-batch.v2"

@@ -13,6 +13,8 @@ from tests.http.test_plain_requests import batch, connect, for_the_application, 
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer, http_client
 
+pytestmark = pytest.mark.needs_local("it tests the shorter path of plain requests")
+
 __all__ = ["server"]
 
 LIMITS = ("log-start-offset", "high-watermark", "last-stable-offset", "next-offset", "content-length")

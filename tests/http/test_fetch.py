@@ -246,6 +246,7 @@ def test_accept_chooses_the_form(client: httpx.Client, path: str) -> None:
     assert (refused.status_code, refused.json()["code"]) == (406, "not_acceptable")
 
 
+@pytest.mark.needs_local("it looks into the data directory")
 def test_b_3_a_raw_fetch_is_a_slice_of_the_log_file(client: httpx.Client, data_dir: Path, topic: str) -> None:
     """Spec B3, D16: the same bytes are stored and sent, over several segments."""
     client.patch(topic, json={"config": {"segment.bytes": 700}})
@@ -330,6 +331,7 @@ def test_one_record(client: httpx.Client, path: str) -> None:
     assert client.get(f"{path}/records/-1").status_code == 422
 
 
+@pytest.mark.needs_local("it looks into the local engine")
 def test_an_offset_no_record_has_is_404(client: httpx.Client, server: ThreadedServer, path: str) -> None:
     """Spec E21: truncation inside a batch leaves a gap."""
     parts = server.service.parts
@@ -378,6 +380,7 @@ def test_a_value_has_ranges(client: httpx.Client, topic: str) -> None:
     assert (empty.status_code, empty.content) == (200, b"")
 
 
+@pytest.mark.needs_local("it looks into the data directory")
 def test_damage_is_never_served_as_good_data(client: httpx.Client, data_dir: Path, topic: str) -> None:
     """Bit rot: docs/explanation/durability.md#promises-under-faults."""
     path = f"{topic}/partitions/0"

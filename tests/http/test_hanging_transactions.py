@@ -55,7 +55,7 @@ def test_a_hanging_transaction_is_listed_and_aborted(client: httpx.Client, topic
     assert client.get(place).json()["last_stable_offset"] == 4
     assert client.get(f"{place}/transactions").json()["data"] == []
     log = server.service.parts.engine.partition(topic.rpartition("/")[2], 0)
-    assert committed_values(log.snapshot) == [b"before", b"behind"]
+    assert server.result_of(server.service.parts.engine.reads.stored(log, committed_values)) == [b"before", b"behind"]
     again = client.post(f"{place}/transactions/abort", json=body)
     assert (again.status_code, again.json()["code"]) == (409, "invalid_txn_state")
 

@@ -354,7 +354,7 @@ def test_a_key_spreads_the_same_way_again(client: httpx.Client, topic: str) -> N
 
 def test_a_retry_completes_what_was_done_in_part(client: httpx.Client, topic: str, server: ThreadedServer) -> None:
     body = b'{"value":"a","partition":0}\n{"value":"b","partition":1}\n'
-    log = server.service.parts.engine.partition(topic.rsplit("/", 1)[1], 1)
+    log: Any = server.service.parts.engine.partition(topic.rsplit("/", 1)[1], 1)
     log.offline_reason = "by this test"
     try:
         partly = client.post(f"{topic}/records", content=body, headers={**NDJSON, **keyed("k")})
@@ -450,6 +450,7 @@ def killed(tmp_path: Path) -> Iterator[Callable[[], httpx.Client]]:
         server.stop()
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 def test_ps_1_kill_nine_forgets_nothing_acknowledged(killed: Callable[[], httpx.Client]) -> None:
     client = killed()
     config = {"max.message.bytes": 2000, "segment.bytes": 100_000}

@@ -15,6 +15,8 @@ from storage.log_inspection import verify_directory
 from tests.http.kill_load import PRODUCERS, Ledger, check_logs, create_topics, load_until_killed
 from tests.support.servers import ServerProcess, http_client
 
+pytestmark = pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
+
 CYCLES = int(os.environ.get("KILL_CYCLES", "20"))
 SEED = int(os.environ.get("KILL_SEED", "1"))
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.servers import ServerProcess
 
+pytestmark = pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
+
 ACCESS = {"ROLLWAY_ACCESS_LOG": "true"}
 
 

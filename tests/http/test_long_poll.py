@@ -45,7 +45,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def waiting_count(server: ThreadedServer) -> int:
-    return len(server.service.parts.engine.partitions.waiters)
+    return int(server.service.metrics.registry.get_sample_value("rollway_waiting_fetches") or 0)
 
 
 def test_an_append_answers_a_waiting_fetch(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
@@ -204,6 +204,7 @@ def test_waiters_have_a_limit(tmp_path_factory: pytest.TempPathFactory) -> None:
         assert [poll.result().status_code for poll in polls] == [200, 200]
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 def test_sigterm_answers_long_polls_and_stops_cleanly(tmp_path_factory: pytest.TempPathFactory) -> None:
     """docs/explanation/durability.md#promises-under-faults: SIGTERM with long polls; the next start scans nothing."""
     data_dir = tmp_path_factory.mktemp("stopped") / "data"

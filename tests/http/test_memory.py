@@ -10,6 +10,8 @@ import pytest
 from tests.support.servers import ServerProcess, http_client
 from tests.support.writers import record_batch
 
+pytestmark = pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
+
 RAW = "application/vnd.kafka.record-batch.v2"
 MIB = 1024 * 1024
 BATCH = record_batch(b"\x5a" * (MIB - 1024))

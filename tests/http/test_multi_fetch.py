@@ -188,6 +188,7 @@ def test_d_6_bytes_of_all_partitions_count_together(client: httpx.Client, server
     assert [len(one["records"]) for one in waiting.result().json()["partitions"]] == [1, 2]
 
 
+@pytest.mark.needs_local("it looks into the local engine")
 def test_d_6_a_bare_roll_wakes_nobody(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
     produce(client, topic, 0, b"x")
     waiting = Waiting(server, asked(topic, 0, 1))
@@ -213,6 +214,7 @@ def test_the_end_of_a_topic_answers(client: httpx.Client, server: ThreadedServer
     assert by_id.result().json()["partitions"][0]["error"]["kafka_code"] == 100
 
 
+@pytest.mark.needs_local("it looks into the data directory")
 def test_b_9_frames_hold_the_bytes_of_the_log(client: httpx.Client, topic: str, data_dir: Path) -> None:
     for number in range(5):
         produce(client, topic, 0, b"a%d" % number)
@@ -337,13 +339,11 @@ def test_the_documented_model_takes_what_the_coder_takes(body: str) -> None:
 def test_leader_epochs_are_held_against_the_client(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
     """Spec D11, E2, case LE-4."""
     produce(client, topic, 0, b"a", b"b", b"c")
-    parts, loop = server.service.parts, server.service.loop
-    log = parts.engine.partition(name_of(topic), 0)
+    log = server.service.parts.engine.partition(name_of(topic), 0)
     old = log.leader_epoch
     waiting = Waiting(server, asked(topic, 0, 3, current_leader_epoch=old))
     until(lambda: waiting_count(server) == 1)
-    assert loop is not None
-    asyncio.run_coroutine_threadsafe(parts.engine.partitions.run_in_log(log, log.promote), loop).result(30)
+    assert client.post(f"{topic}/partitions/0/epochs").status_code == 200
     assert waiting.result().json()["partitions"][0]["error"]["kafka_code"] == 74
     produce(client, topic, 0, b"d")
     new = log.leader_epoch

@@ -21,6 +21,8 @@ from storage.segment.segment import Segment
 from tests.support.edge_server import Answer, Connection
 from tests.support.servers import ThreadedServer, http_client
 
+pytestmark = pytest.mark.needs_local("it tests the shorter path of plain requests")
+
 RAW = "application/vnd.kafka.record-batch.v2"
 CLIENTS = 40
 GROUP_MAX = 64  # batches in one write, at most

@@ -323,6 +323,7 @@ def test_concurrent_producers_get_each_offset_once(client: httpx.Client, server:
     assert values(client, f"{topic}/partitions/0") == [value for _, value in sorted(results)]
 
 
+@pytest.mark.needs_local("it breaks, fills or holds up a disk")
 def test_a_timed_out_produce_is_unknown_and_goes_on(
     client: httpx.Client, server: ThreadedServer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

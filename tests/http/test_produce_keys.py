@@ -53,6 +53,7 @@ def topic(client: httpx.Client, request: pytest.FixtureRequest) -> str:
     return str(name)
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 def test_a_retry_is_answered_with_the_original_offsets_also_after_kill_9(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path / "data").start()
     parts = [

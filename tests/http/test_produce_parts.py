@@ -119,6 +119,7 @@ def test_when_all_parts_fail_the_first_error_is_the_answer(client: httpx.Client,
     assert (answer.status_code, answer.json()["kafka_code"], len(answer.json()["results"])) == (404, 3, 2)
 
 
+@pytest.mark.needs_local("it breaks, fills or holds up a disk")
 def test_a_1_a_broken_disk_of_one_partition_is_56_there_and_nowhere_else(
     client: httpx.Client, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

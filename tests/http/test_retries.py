@@ -15,6 +15,8 @@ from tests.http.fault_proxy import FaultProxy
 from tests.http.retry_load import PARTITIONS, TOPIC, Client, Places, check_log
 from tests.support.servers import ServerProcess, http_client
 
+pytestmark = pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
+
 ROUNDS = int(os.environ.get("RETRY_ROUNDS", "3"))
 SEED = int(os.environ.get("RETRY_SEED", "1"))
 CLIENTS = 6

@@ -19,6 +19,8 @@ from storage.manager.log_manager import LOGS_DIRECTORY
 from tests.support.edge_server import Connection
 from tests.support.servers import ServerProcess
 
+pytestmark = pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
+
 LONG_POLLS = 300
 
 

@@ -21,6 +21,8 @@ from tests.support.edge_server import serving
 from tests.support.servers import ServerProcess, ThreadedServer, http_client
 from tests.support.writers import record_batch
 
+pytestmark = pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
+
 RAW = "application/vnd.kafka.record-batch.v2"
 MIB = 1024 * 1024
 BATCH = record_batch(random.Random(1).randbytes(MIB - 1024))

@@ -149,6 +149,7 @@ def test_what_nobody_asks_for_is_forgotten(tmp_path: Path) -> None:
         assert pin(client, idle, {"t": {"0": 9}}, 201) == {"t": {"0": 9}}
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
     groups = [f"/v1/groups/g{number}/start-positions" for number in range(8)]
     service = ServerProcess(tmp_path / "data").start()
@@ -177,6 +178,7 @@ def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
         service.kill_if_alive()
 
 
+@pytest.mark.needs_local("it looks into the data directory")
 def test_a_damaged_log_stops_start_positions_alone(tmp_path: Path) -> None:
     group = "/v1/groups/g/start-positions"
     with ThreadedServer(tmp_path / "data") as server, http_client(server.url) as client:

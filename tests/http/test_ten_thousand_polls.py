@@ -16,6 +16,8 @@ import pytest
 
 from tests.support.servers import ServerProcess, http_client
 
+pytestmark = pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
+
 PARTITIONS = 10
 POLL_BYTES_MAX = 20 * 1024
 STOP_CPU_SECONDS_MAX = 2.0

@@ -21,6 +21,7 @@ def test_ensure_creates_finds_and_refuses(client: httpx.Client) -> None:
     assert client.get("/v1/topics/ensured").json() == created.json()
 
 
+@pytest.mark.needs_local("it needs segments or retention on request, which are capabilities")
 def test_a_topic_shows_every_setting_and_its_source(client: httpx.Client) -> None:
     client.put("/v1/topics/described", json={"partitions": 2, "config": {"segment.ms": 5, "preallocate": True}})
     shown = client.get("/v1/topics/described").json()
@@ -108,6 +109,7 @@ def test_topics_are_listed_in_pages(client: httpx.Client) -> None:
     assert (rest["has_more"], rest["next_cursor"]) == (False, None)
 
 
+@pytest.mark.needs_local("it needs segments or retention on request, which are capabilities")
 def test_partitions_and_segments_are_described(client: httpx.Client, topic: str) -> None:
     client.patch(topic, json={"config": {"segment.bytes": 200, "index.interval.bytes": 0}})
     for number in range(4):
@@ -126,6 +128,7 @@ def test_partitions_and_segments_are_described(client: httpx.Client, topic: str)
     assert sum(segment["size_bytes"] for segment in segments["segments"]) == one["size_bytes"]
 
 
+@pytest.mark.needs_local("it needs segments or retention on request, which are capabilities")
 def test_an_unknown_partition_is_404(client: httpx.Client, topic: str) -> None:
     for path in ("", "/segments", "/records?offset=0", "/records/0", "/records/0/value", "/offsets?timestamp=0"):
         unknown = client.get(f"{topic}/partitions/2{path}")

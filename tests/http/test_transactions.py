@@ -76,8 +76,7 @@ def test_a_transaction_over_two_partitions(client: httpx.Client, topic: str, nam
     assert answer.status_code == 200
     assert (answer.json()["state"], answer.json()["partitions"]) == ("complete_commit", [])
     assert (limits(client, topic)["last_stable_offset"], limits(client, topic, 1)["last_stable_offset"]) == (3, 2)
-    log = server.service.parts.engine.partition(topic.rpartition("/")[2], 0)
-    assert committed_values(log.snapshot) == [b"a", b"b"]
+    assert values(server, topic)[0] == [b"a", b"b"]
     raw = client.get(f"{topic}/partitions/0/records?offset=0", headers={"Accept": RAW["Content-Type"]})
     assert [batch.header.is_control for batch in split_batches(raw.content)] == [False, True]
     assert name not in [each["transactional_id"] for each in client.get("/v1/transactions").json()["data"]]
@@ -173,8 +172,7 @@ def test_json_records_of_a_transaction(client: httpx.Client, topic: str, name: s
     assert [(answer["base_offset"], answer["duplicate"]) for answer in answers] == [(0, False), (0, True)]
     assert limits(client, topic)["last_stable_offset"] == 0
     assert end(client, name, "commit", producer).status_code == 200
-    log = server.service.parts.engine.partition(topic.rpartition("/")[2], 0)
-    assert committed_values(log.snapshot) == [b"a", b"b"]
+    assert values(server, topic)[0] == [b"a", b"b"]
 
 
 def test_records_of_a_transaction_are_acknowledged(client: httpx.Client, topic: str, name: str) -> None:
@@ -210,8 +208,9 @@ def atomic(client: httpx.Client, topic: str, *parts: dict[str, Any], **more: Any
 
 
 def values(server: ThreadedServer, topic: str) -> list[list[bytes]]:
-    logs = server.service.parts.engine.topic(topic.rpartition("/")[2]).partitions
-    return [committed_values(log.snapshot) for log in logs]
+    engine = server.service.parts.engine
+    partitions = engine.topic(topic.rpartition("/")[2]).partitions
+    return [server.result_of(engine.reads.stored(partition, committed_values)) for partition in partitions]
 
 
 def test_an_atomic_request(client: httpx.Client, topic: str, server: ThreadedServer) -> None:
@@ -250,8 +249,8 @@ def test_an_atomic_request_that_is_refused_in_one_place_is_nowhere(
         "transaction_aborted",
         "unknown_topic_or_partition",
     ]
-    log = server.service.parts.engine.partition(topic.rpartition("/")[2], 1)
-    log.take_offline("a test says so")
+    partition: Any = server.service.parts.engine.partition(topic.rpartition("/")[2], 1)
+    partition.take_offline("a test says so")
     refused = atomic(client, topic, good, {"partition": 1, "records": [{"value": "x"}]})
     assert refused.status_code in {503, 504}
     assert values(server, topic) == [[], []]
@@ -379,6 +378,7 @@ def test_the_internal_topic_is_shown_and_left_alone(client: httpx.Client, name: 
     assert [problem(answer)[1:] for answer in refusals] == [("invalid_topic", 17)] * len(refusals)
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 def test_a_killed_service_remembers(tmp_path: Path) -> None:
     """An acknowledged commit stays one, what was open stays open, and ids are not given twice."""
     data_dir = tmp_path / "data"

@@ -15,6 +15,8 @@ from storage.recovery.recovery_progress import RecoveryMeter
 from tests.support.servers import ServerProcess, ThreadedServer
 from tests.support.writers import record_batch
 
+pytestmark = pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
+
 RAW = "application/vnd.kafka.record-batch.v2"
 PARTITIONS = 4
 BATCH = record_batch(random.Random(3).randbytes(500_000))

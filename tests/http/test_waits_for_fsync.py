@@ -28,6 +28,8 @@ from tests.http.test_plain_requests import (
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer, http_client
 
+pytestmark = pytest.mark.needs_local("it breaks, fills or holds up a disk")
+
 __all__ = ["server"]
 
 COUNT = 8

@@ -11,9 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
 from fastapi import FastAPI
@@ -25,7 +25,10 @@ from app.server.server import Server, bind
 from app.service.service import Service
 from app.settings import Settings
 from log_model.clock import Clock
+from tests.support.engines import ENGINE, opening_of
 from tests.support.forked_program import ForkedProgram
+
+Result = TypeVar("Result")
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
@@ -44,14 +47,20 @@ class _ServerWithoutSignals(Server):
 
 
 class ThreadedServer:
-    """A service on a port of this machine, running in a thread of this process."""
+    """A service on a port of this machine, running in a thread of this process, on the engine that ENGINE names."""
 
     def __init__(
         self, data_dir: Path, *, clock: Clock | None = None, has_fast_path: bool = True, **settings: Any
     ) -> None:
         self.settings = Settings(data_dir=data_dir, port=0, **{"allowed_hosts": list(RAW_HOSTS), **settings})
         self._ready = threading.Event()
-        self._app = create_app(self.settings, clock=clock, on_ready=self._ready.set, on_failure=self._fail)
+        self._app = create_app(
+            self.settings,
+            clock=clock,
+            opening=opening_of(self.settings, clock),
+            on_ready=self._ready.set,
+            on_failure=self._fail,
+        )
         if not has_fast_path:
             setattr(self._app.state, FAST_PATH, None)
         self._server = _ServerWithoutSignals(self._app, self.settings)
@@ -100,6 +109,12 @@ class ThreadedServer:
             function()
 
         asyncio.run_coroutine_threadsafe(run(), loop).result(START_SECONDS_MAX)
+
+    def result_of(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Await ``work`` on the server's loop; return its result."""
+        loop = self.service.loop
+        assert loop is not None
+        return asyncio.run_coroutine_threadsafe(work, loop).result(START_SECONDS_MAX)
 
     @property
     def fast_path_count(self) -> int:
@@ -152,7 +167,8 @@ class ServerProcess:
 
     It is forked from one that has its modules imported, which saves most of a start. With ``from_nothing`` it starts
     as a user starts it, for tests that look at the start itself or at its memory. ``command`` is what runs instead
-    of ``rollway``, from nothing; ``program`` a module that does, with its first arguments, and is forked, too.
+    of ``rollway``, from nothing; ``program`` a module that does, with its first arguments, and is forked, too. It runs
+    on the local engine: its tests have the mark ``needs_local``.
     """
 
     def __init__(
@@ -164,6 +180,8 @@ class ServerProcess:
         program: Sequence[str] = (),
         from_nothing: bool = False,
     ) -> None:
+        if ENGINE != "local":
+            raise AssertionError("a process of its own has the local engine: the test lacks the mark needs_local")
         self.data_dir = data_dir
         self._output_path = data_dir.parent / f"{data_dir.name}.output"
         arguments = ("serve", "--data-dir", str(data_dir), "--port", "0", *arguments)

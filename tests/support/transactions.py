@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.engine.appending import AppendOptions
+from app.engine.reading import StoredBatches
 from app.engine.transactions import ProducerIdentity
 from app.engine_local.partitions.pending_append import PendingAppend
 from app.produce.enlisting import submit_append
@@ -24,7 +25,6 @@ from rollway.records import (
     encode_batch,
     split_batches,
 )
-from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendResult, PartitionLog
 from tests.support.stands import Stand
 
@@ -113,7 +113,7 @@ class TestProducer:
         return ended.state.name, ended.producer
 
 
-def committed_values(snapshot: LogSnapshot) -> list[bytes]:
+def committed_values(snapshot: StoredBatches) -> list[bytes]:
     """What a consumer of committed records reads from the log's start to its last stable offset."""
     data = snapshot.read(snapshot.log_start_offset, EVERYTHING, isolation=Isolation.LAST_STABLE)
     aborted = deque(sorted(data.aborted or (), key=lambda transaction: transaction.first_offset))
@@ -133,9 +133,9 @@ def committed_values(snapshot: LogSnapshot) -> list[bytes]:
     return values
 
 
-def all_values(snapshot: LogSnapshot) -> list[bytes]:
+def all_values(snapshot: StoredBatches) -> list[bytes]:
     """What a consumer of everything reads."""
-    data = snapshot.read(snapshot.log_start_offset, EVERYTHING)
+    data = snapshot.read(snapshot.log_start_offset, EVERYTHING, isolation=Isolation.HIGH_WATERMARK)
     batches = split_batches(b"".join(piece.read() for piece in data.slices))
     return [
         value or b""
