@@ -127,8 +127,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
-    if opening is None:
-        # The handlers on the connections know the local engine alone.
+    if opening is None:  # its handlers know the local engine alone
         setattr(app.state, FAST_PATH, FastPath(service, ROUTERS))
     app.state.begin_shutdown = service.release
     for router in ROUTERS:
