@@ -156,7 +156,8 @@ def find(
     if 0 <= place < limit:
         walk.load(place, load_bytes)
         walk.begin(place)
-        if walk.base_offset < offset:
+        # A remembered place has no batch before it that the next one must follow: without gaps it begins at ``offset``.
+        if walk.base_offset < offset or (walk.base_offset > offset and not has_gaps):
             raise UnusualError
     else:
         _go_to_first(walk, table, offset, limit, load_bytes)

@@ -26,6 +26,7 @@ from storage.index.transaction_index import TransactionIndex
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.log_writer import AppendRequest, LogWriter
 from storage.log.partition_log import PartitionLog
+from storage.log.written_log import WrittenState
 from storage.manager.log_manager import LogManager
 from storage.producers.producer_entry import ProducerEntry
 from storage.producers.transaction_checkpoint import TransactionCheckpoint
@@ -157,8 +158,8 @@ def clean_marker_before_the_last_flush(patch: pytest.MonkeyPatch) -> None:
 
 @defect(POWER_CUT)
 def visible_before_durable(patch: pytest.MonkeyPatch) -> None:
-    make = PartitionLog._make_snapshot
-    patch.setattr(PartitionLog, "_make_snapshot", lambda self, written, _bound: make(self, written, written.log_end))
+    shown = WrittenState.shown
+    patch.setattr(WrittenState, "shown", lambda self, _bound, damage: shown(self, self.log_end, damage))
 
 
 @defect(POWER_CUT)
@@ -338,13 +339,13 @@ def publish_before_write(patch: pytest.MonkeyPatch) -> None:
     append = PartitionLog.append
 
     def publish_first(self: PartitionLog, group: Sequence[AppendRequest]) -> Any:
-        written = self._writer.written
+        written = self.writer.written
         end = LogOffsetMetadata(
             Offset(written.log_end.offset + sum(request.record_count for request in group)),
             written.log_end.segment_base_offset,
             Position(written.log_end.position + sum(request.size_bytes for request in group)),
         )
-        self.snapshot = self._make_snapshot(written._replace(log_end=end), end)
+        self.snapshot = written._replace(log_end=end).shown(end, self.damage)
         time.sleep(0)
         return append(self, group)
 
@@ -356,7 +357,7 @@ def two_step_publish(patch: pytest.MonkeyPatch) -> None:
     publish = PartitionLog.publish
 
     def end_first(self: PartitionLog) -> LogSnapshot:
-        end = self._writer.written.log_end
+        end = self.writer.written.log_end
         self.snapshot = replace(self.snapshot, log_end_metadata=end, high_watermark_metadata=end)
         time.sleep(0)
         return publish(self)
