@@ -14,7 +14,7 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.responses import Response
@@ -343,7 +343,7 @@ class RecordStream:
         """Return the options of the next append. Only the first has the expected offset: the rest follows it."""
         options = self._options
         if not self._is_first_submit:
-            options = AppendOptions(options.acks, options.durability, options.timeout_ms)
+            options = replace(options, expected_offset=None)
         self._is_first_submit = False
         return options
 
