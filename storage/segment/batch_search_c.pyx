@@ -368,9 +368,8 @@ cdef object look(Question* asked, Entries* entries, Found* found):
     if 0 <= asked.place < limit:
         if not load(&walk, asked.place, load_bytes) or not begin(&walk, asked.place):
             return False
-        # A remembered place has no batch before it that the next one must follow: without gaps it begins at ``offset``.
         if walk.base_offset < asked.offset or (walk.base_offset > asked.offset and not asked.has_gaps):
-            return False
+            return False  # a remembered place is where the batch with ``offset`` begins, unless the log has gaps
         confirm(entries, asked.slot, &walk)
     elif not go_to_first(&walk, entries, asked.offset, load_bytes, asked.interval_bytes):
         return False
