@@ -42,7 +42,8 @@ class HandlerDeclaration:
     Bodies above ``body_bytes_max``, and up to ``large_bytes_max``, come as views of a buffer that is used again.
     ``parameters`` are those of the query that the handler knows: a request with any other one is the route's.
     ``varies`` says that the number of ``offset`` may differ between requests that are alike otherwise.
-    ``quota`` is the one whose clients the route makes wait: who has to wait is left to the route.
+    ``quota`` is the one that the route charges: clients that have it are left to the route. If the handler charges it
+    too (``charges_quota``), only those that have to wait are left.
     ``needs_logs`` is false for handlers that answer while the logs are not open; they are given no parts.
     ``sends_files`` is true for handlers whose answers may be stretches of files, which go out on bare TCP alone.
     """
@@ -55,6 +56,7 @@ class HandlerDeclaration:
     parameters: frozenset[str]
     varies: bool
     quota: QuotaKind | None
+    charges_quota: bool
     needs_logs: bool
     sends_files: bool
 
@@ -72,6 +74,7 @@ def answered_on_connection(
     parameters: Iterable[str] = (),
     varies: bool = False,
     quota: QuotaKind | None = None,
+    charges_quota: bool = False,
     needs_logs: bool = True,
     sends_files: bool = False,
 ) -> Callable[[Endpoint], Endpoint]:
@@ -85,6 +88,7 @@ def answered_on_connection(
         frozenset(parameters),
         varies,
         quota,
+        charges_quota,
         needs_logs,
         sends_files,
     )

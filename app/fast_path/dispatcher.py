@@ -38,7 +38,7 @@ from app.problems import request_context
 from app.problems.problem import Problem
 from app.problems.request_context import CONTINUATION, given_client_id, given_request_id
 from app.quotas.limits import QuotaKind
-from app.quotas.throttling import ANONYMOUS, Client
+from app.quotas.throttling import ANONYMOUS, Client, Quotas
 from app.service.service import Service
 
 QUERIES_MAX = 10_000
@@ -66,6 +66,7 @@ class Route:
     __slots__ = (
         "accepts",
         "body_bytes_max",
+        "charges_quota",
         "content_types",
         "endpoint",
         "handler",
@@ -94,6 +95,7 @@ class Route:
         self.parameters = declared.parameters
         self.varies = declared.varies
         self.quota = declared.quota
+        self.charges_quota = declared.charges_quota
         self.needs_logs = declared.needs_logs
         # What ``within_request_quota`` counts.
         self.is_charged = route.path.startswith(API)
@@ -105,6 +107,16 @@ class Route:
     def takes(self, head: RequestHead) -> bool:
         """Return whether the handler takes these media types."""
         return head.content_type in self.content_types and (self.accepts is None or head.accept in self.accepts)
+
+    def leaves(self, client: Client, quotas: Quotas) -> bool:
+        """Return whether the client's quotas leave its request to the application, which also counts refusals."""
+        if quotas.is_muted(QuotaKind.REQUEST, client):
+            return True
+        if self.quota is None:
+            return False
+        if self.charges_quota:
+            return quotas.is_muted(self.quota, client)
+        return quotas.table.find(self.quota, *client) is not None
 
 
 def _pattern_of(path: str) -> re.Pattern[bytes]:
@@ -241,11 +253,8 @@ class FastPath:
         if parts is None:
             return None
         quotas = parts.quotas if route.is_charged and parts.quotas.table.has_any else None
-        if quotas is not None:
-            client, quota = request.client, route.quota
-            if quotas.is_muted(QuotaKind.REQUEST, client) or (quota is not None and quotas.is_muted(quota, client)):
-                # It is refused by the application, which also counts that.
-                return None
+        if quotas is not None and route.leaves(request.client, quotas):
+            return None
         token = request_context.request_id.set(request.request_id)
         outcome: Outcome | None
         try:

@@ -9,13 +9,12 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from app.engine.reading import Read
-from app.engine_local.reading.ranges import read_range
+from app.engine_local.reading.ranges import read_offsets
 from app.fast_path.request import PlainRequest
 from app.fetch.fetch_headers import aborted_header, fetched_headers
 from app.fetch.fetched_records import ISOLATIONS
 from app.http.connection.fast_path_interface import PlainAnswer, make_head
 from app.media_types import OCTETS, RECORD_BATCHES
-from app.quotas.limits import QuotaKind
 from log_model.offsets import Offset
 from log_model.reads import FetchData, Isolation
 from rollway.records.compiled import load
@@ -52,12 +51,7 @@ def fetch_batches(parts: LocalParts, request: PlainRequest) -> PlainAnswer | Cor
     """Answer, or leave the request to the route: errors, waits, quotas, starts that are no offset."""
     asked = request.target.parameters
     place = asked.offset
-    if (
-        place is None
-        or asked.until is not None
-        or (asked.wait_ms and asked.min_bytes > 1)
-        or (parts.quotas.table.has_any and parts.quotas.table.find(QuotaKind.FETCH, *request.client) is not None)
-    ):
+    if place is None or asked.until is not None or (asked.wait_ms and asked.min_bytes > 1):
         return None
     topic = parts.engine.manager.topics.get(request.target.topic)
     if topic is None or request.target.partition >= len(topic.partitions):
@@ -144,12 +138,12 @@ async def _read_in_thread(
     start: Offset,
 ) -> PlainAnswer:
     asked, media_type = request.target.parameters, request.target.media_type
-    outcome = await parts.engine.read(functools.partial(read_range, snapshot, wanted, start))
+    outcome = await parts.engine.read(functools.partial(read_offsets, snapshot, wanted, start))
     data = outcome.data
     size_bytes = data.size_bytes
-    form = asked.form(media_type).tag(asked.isolation)
+    form = asked.form(media_type)
     headers = [
-        *fetched_headers(log, outcome, data.next_offset, asked, form, aborted_header(data), is_exact=True).items(),
+        *fetched_headers(log, outcome, data.next_offset, asked, form.tag, aborted_header(data), is_exact=True).items(),
         ("content-length", str(size_bytes)),
         ("content-type", media_type),
     ]

@@ -14,7 +14,6 @@ from app.http.connection.fast_path_interface import PlainAnswer, make_head
 from app.http.connection.response_cycle import TLS_PIECE_BYTES
 from app.media_types import JSON, NDJSON
 from app.problems.problem import Problem
-from app.quotas.limits import QuotaKind
 from app.record_json.decoding import DecodingLimits, NeedsRoomError
 from app.record_json.record_texts import IN_LINES, IN_LIST, RecordText
 from app.record_json.translate import FetchDocument, encode_document, encode_lines
@@ -101,7 +100,6 @@ def _read(snapshot: LogSnapshot, start: Offset, end: Offset | None, max_bytes: i
 def _is_simple(parts: LocalParts, request: PlainRequest) -> bool:
     """Return whether this handler knows all that is asked for, and there is memory for an answer."""
     asked = request.target.parameters
-    quotas = parts.quotas.table
     return (
         asked.offset is not None
         and asked.until is None
@@ -110,7 +108,6 @@ def _is_simple(parts: LocalParts, request: PlainRequest) -> bool:
         and not (asked.wait_ms and asked.min_bytes > 1)
         and request.target.accept_encoding in _IDENTITY
         and parts.answer_budget.fair_share() >= STORED_BYTES_MAX
-        and not (quotas.has_any and quotas.find(QuotaKind.FETCH, *request.client) is not None)
     )
 
 

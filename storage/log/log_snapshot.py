@@ -157,10 +157,8 @@ class LogSnapshot:
     ) -> FetchData | None:
         """Read as ``read``, but only from memory: for the event loop. ``None`` if it would or may wait for the disk.
 
-        Also ``None`` near damage, and where only the general search can decide. Then call ``read`` in a thread.
-
-        Raises:
-            OffsetOutOfRangeError: as ``read``.
+        Also ``None`` outside the log, near damage, and where only the general search can decide. Then ``read`` decides,
+        in a thread.
         """
         is_stable = isolation is _LAST_STABLE
         search = batch_search.compiled
@@ -171,7 +169,7 @@ class LogSnapshot:
                 piece = _new_tuple(FileSlice, (file, position, size_bytes, content, is_cached))
                 return _new_tuple(FetchData, ((piece,), next_offset, () if is_stable else None))
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            self._check_range(offset)
+            return None
         bound = self.high_watermark_metadata if isolation is _HIGH_WATERMARK else self.bound(isolation)
         if offset >= bound[0]:
             return FetchData((), offset, () if is_stable else None)

@@ -21,6 +21,7 @@ from app.http.bodies import body
 from app.http.connection import connection_limits
 from app.main import ROUTERS
 from app.problems import request_context
+from app.quotas.limits import QuotaKind
 from app.routes import dependencies
 from app.routes.records import (
     fetch,
@@ -172,3 +173,24 @@ def test_nobody_else_reads_headers_of_requests() -> None:
         if re.search(r"request\.headers|scope\[.headers.\]|Headers\(scope", path.read_text())
     }
     assert readers <= {Path(inspect.getfile(module)).name for module in _READERS}
+
+
+# The quotas
+
+
+_QUOTAS = {dependencies.within_produce_quota: QuotaKind.PRODUCE, dependencies.within_fetch_quota: QuotaKind.FETCH}
+
+
+def test_handlers_declare_the_quota_that_their_route_charges() -> None:
+    """A handler that forgot it would answer clients that must wait, and would withhold nothing."""
+    seen = []
+    for router in ROUTERS:
+        for route in router.routes:
+            if not isinstance(route, APIRoute) or not (declared := declarations_of(route.endpoint)):
+                continue
+            called = {dependant.call for dependant in route.dependant.dependencies}
+            charged = [kind for dependency, kind in _QUOTAS.items() if dependency in called]
+            assert [one.quota for one in declared] == (charged or [None]) * len(declared), route.path
+            seen += charged
+    assert seen.count(QuotaKind.PRODUCE) == 2
+    assert seen.count(QuotaKind.FETCH) == 3

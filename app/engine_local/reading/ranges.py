@@ -50,8 +50,7 @@ def range_of(snapshot: LogSnapshot, request: Read, start: Offset) -> ReadRange:
     the records that one response holds. A record before ``start`` that is ahead of its time does not end the range: the
     range would be empty for as long as the log has that record.
     """
-    bound = snapshot.bound(request.isolation).offset
-    ends = [] if request.end_offset is None else [request.end_offset]
+    end = request.end_offset
     if request.until is not None:
         found = snapshot.offset_for_timestamp(
             request.until,
@@ -61,9 +60,15 @@ def range_of(snapshot: LogSnapshot, request: Read, start: Offset) -> ReadRange:
             bytes_max=request.max_bytes,
         )
         if found is not None:
-            ends.append(found.offset)
-    end = min(ends, default=bound + 1)
-    return ReadRange(start, Offset(max(start, end)) if end <= bound else None)
+            end = found.offset if end is None else min(found.offset, end)
+    return range_between(snapshot, request.isolation, start, end)
+
+
+def range_between(snapshot: LogSnapshot, isolation: Isolation, start: Offset, end: int | None) -> ReadRange:
+    """Return the range from ``start`` to ``end``, if the log has grown that far."""
+    if end is None or end > snapshot.bound(isolation).offset:
+        return ReadRange(start, None)
+    return ReadRange(start, Offset(max(start, end)))
 
 
 def read_range(snapshot: LogSnapshot, request: Read, start: Offset, max_bytes: int | None = None) -> ReadOutcome:
@@ -73,6 +78,15 @@ def read_range(snapshot: LogSnapshot, request: Read, start: Offset, max_bytes: i
         StorageError: as ``LogSnapshot.read``.
     """
     return read_batches(snapshot, request, range_of(snapshot, request, start), max_bytes)
+
+
+def read_offsets(snapshot: LogSnapshot, request: Read, start: Offset) -> ReadOutcome:
+    """Do as ``read_range`` for a range that no time ends.
+
+    Raises:
+        StorageError: as ``LogSnapshot.read``.
+    """
+    return read_batches(snapshot, request, range_between(snapshot, request.isolation, start, request.end_offset))
 
 
 def read_batches(snapshot: LogSnapshot, request: Read, wanted: ReadRange, max_bytes: int | None = None) -> ReadOutcome:

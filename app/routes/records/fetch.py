@@ -16,6 +16,7 @@ from app.media_types import JSON, MESSAGE_SET, NDJSON, RECORD_BATCHES
 from app.openapi.documented_problems import READ, problems
 from app.openapi.documented_records import FETCHED_JSON, IF_NONE_MATCH
 from app.paths import RECORDS
+from app.quotas.limits import QuotaKind
 from app.routes.dependencies import FetchingOf, PartitionOf, no_old_library, within_fetch_quota
 from app.routes.records.partition_fetch import (
     FAST_PATH_BATCHES_PARAMETERS,
@@ -42,6 +43,7 @@ router = APIRouter(tags=["records"])
     accepts={RECORD_BATCHES: RECORD_BATCHES},
     parameters=[*FAST_PATH_BATCHES_PARAMETERS, "encoding"],
     varies=True,
+    quota=QuotaKind.FETCH,
     sends_files=True,
 )
 @answered_on_connection(
@@ -49,6 +51,7 @@ router = APIRouter(tags=["records"])
     accepts={"": JSON, "*/*": JSON, JSON: JSON, NDJSON: NDJSON},
     parameters=FAST_PATH_TEXT_PARAMETERS,
     varies=True,
+    quota=QuotaKind.FETCH,
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_records(

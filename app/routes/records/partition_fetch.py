@@ -63,9 +63,10 @@ FAST_PATH_BATCHES_PARAMETERS = (*_FAST_PATH_PARAMETERS, "end_offset", "topic_id"
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """The format of the records in a response. ``magic`` and ``has_hard_limit`` are for message sets."""
+    """The format of a response and of the records in it. ``magic`` and ``has_hard_limit`` are for message sets."""
 
     media_type: str
+    isolation: Isolation
     encoding: Encoding = "utf8"
     magic: int = 1
     has_hard_limit: bool = False
@@ -82,9 +83,10 @@ class AnswerForm:
             return "raw"
         return {NDJSON: "ndjson", MESSAGE_SET: "message_set"}.get(self.media_type, "json")
 
-    def tag(self, isolation: Isolation) -> str:
-        """Return the part of an ETag that names the isolation and the format of the records."""
-        media_type = f"{self.media_type};committed" if isolation == "read_committed" else self.media_type
+    @property
+    def tag(self) -> str:
+        """The part of an ETag that names the isolation and the format of the records."""
+        media_type = f"{self.media_type};committed" if self.isolation == "read_committed" else self.media_type
         if self.is_raw:
             return media_type
         if self.media_type == MESSAGE_SET:
@@ -159,7 +161,7 @@ class FetchParameters(BaseModel):
         Raises:
             Problem: 422 if the query has a parameter of another media type.
         """
-        return AnswerForm(media_type)
+        return AnswerForm(media_type, self.isolation)
 
     def _ends_before(self, now_ms: int | None) -> bool:
         return self.until is not None and now_ms is not None and self.until <= now_ms
@@ -207,7 +209,7 @@ class TextFetchParameters(FetchParameters):
 
     def form(self, media_type: str) -> AnswerForm:
         """Do as the base class."""
-        return AnswerForm(media_type, self.encoding)
+        return AnswerForm(media_type, self.isolation, self.encoding)
 
 
 class AnyFetchParameters(TextFetchParameters):
@@ -235,7 +237,8 @@ class AnyFetchParameters(TextFetchParameters):
         if given and media_type != MESSAGE_SET:
             detail = f"is for {MESSAGE_SET} only"
             raise invalid([Fault(name, "invalid_value", detail) for name in given], f"{given[0]} {detail}")
-        return AnswerForm(media_type, self.encoding, 1 if self.magic is None else self.magic, self.hard_limit)
+        magic = 1 if self.magic is None else self.magic
+        return AnswerForm(media_type, self.isolation, self.encoding, magic, self.hard_limit)
 
 
 class _Prepared(NamedTuple):
@@ -360,7 +363,7 @@ def _respond(
         prepared.outcome,
         prepared.next_offset,
         parameters,
-        form.tag(parameters.isolation),
+        form.tag,
         prepared.headers,
         is_exact=form.is_raw,
         # With a hard limit the content depends on the limit, and the client fetches a cut message again.

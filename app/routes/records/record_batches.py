@@ -52,6 +52,7 @@ router = APIRouter(tags=["records"])
     content_types=[BATCHES, OCTETS, ""],
     parameters=FAST_PATH_PARTITION_PARAMETERS,
     quota=QuotaKind.PRODUCE,
+    charges_quota=True,
     body_bytes_max=BODY_BYTES_MAX,
     large_bytes_max=LARGE_BODY_BYTES_MAX,
 )
@@ -95,6 +96,7 @@ async def produce_record_batches(
     },
     parameters=FAST_PATH_BATCHES_PARAMETERS,
     varies=True,
+    quota=QuotaKind.FETCH,
     sends_files=True,
 )
 @needs(Operation.READ, ResourceKind.TOPIC)

@@ -16,6 +16,7 @@ from app.openapi.documented_problems import PRODUCE, READ, problems
 from app.openapi.documented_records import ACKNOWLEDGED_LINES, FETCHED_LINES, IF_NONE_MATCH, lines_body
 from app.paths import RECORD_LINES, TOPIC_RECORD_LINES
 from app.problems.problem import MEDIA_TYPE as PROBLEM
+from app.quotas.limits import QuotaKind
 from app.routes.dependencies import (
     FetchingOf,
     PartitionOf,
@@ -110,6 +111,7 @@ async def produce_record_lines_to_topic(
     accepts={"": NDJSON, "*/*": NDJSON, NDJSON: NDJSON, f"{NDJSON},{PROBLEM}": NDJSON},
     parameters=FAST_PATH_TEXT_PARAMETERS,
     varies=True,
+    quota=QuotaKind.FETCH,
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_record_lines(

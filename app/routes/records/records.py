@@ -54,6 +54,7 @@ router = APIRouter(tags=["records"])
     content_types=[RECORD_BATCHES],
     parameters=[*FAST_PATH_PARTITION_PARAMETERS, "encoding"],
     quota=QuotaKind.PRODUCE,
+    charges_quota=True,
     body_bytes_max=BODY_BYTES_MAX,
     large_bytes_max=LARGE_BODY_BYTES_MAX,
 )
@@ -62,6 +63,7 @@ router = APIRouter(tags=["records"])
     content_types=[JSON],
     parameters=[*FAST_PATH_PARTITION_PARAMETERS, "encoding"],
     quota=QuotaKind.PRODUCE,
+    charges_quota=True,
     body_bytes_max=FAST_PATH_JSON_BYTES_MAX,
     large_bytes_max=PLAIN_JSON_BYTES_MAX,
 )
