@@ -1,7 +1,8 @@
 """A blocking client of the service over HTTP, for tasks, drivers and scripts.
 
-``RollwayClient(ClientSettings(url))`` has a method for each call of the service. Requests without a response are sent
-again, which is safe. A lasting failure is a ``RollwayError`` with one sentence.
+``RollwayClient(ClientSettings(url))`` has a method for each call of the service. A request that got no response is sent
+again. That is safe, because the service recognises a request that it has carried out. A lasting failure is a
+``RollwayError`` with one sentence.
 
 whole_answers   connections that detect truncated responses
 transport       reused connections; which requests are sent again, when, and how often

@@ -1,4 +1,4 @@
-"""Kafka's record batches, and the message sets before them, to and from columns.
+"""Kafka's record batches and the older message sets: read into columns, and written from them.
 
 Bytes only: no files, no network, no threads. Each error about bytes is a ``RecordFormatError``.
 

@@ -7,7 +7,7 @@ bulk_load       a load as one call, with a report
 load_udf        a UDF that sends rows, with its risks
 read/           batches and streams: planned on the driver, fetched in the tasks
 write/          one load job for each write, whose tasks send in parallel; rejected rows; the report
-options/        Kafka's options and ours, and the nearest names of unknown ones
+options/        Kafka's options and ours; for an unknown option, the nearest name
 jobs/           load, export, copy, compare, replay; the command ``rollway-spark``
 schemas         the columns of reads and writes
 java  threads   calls of Spark's JVM, and threads of tasks

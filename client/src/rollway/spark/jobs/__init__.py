@@ -1,9 +1,9 @@
 """Jobs for everyday work with topics, as functions and as ``rollway-spark JOB``.
 
-``load`` (files into a topic), ``export`` (a topic into Parquet, incrementally), ``copy`` (topic to topic, also from
-and to Kafka), ``compare`` (topic against topic or files), ``replay`` (a range of time again, at its speed). Each
-function takes a session and a request, and returns a ``JobReport``. A failure is a ``JobError``, a ``RollwayError`` or
-an error of Spark.
+``load`` (files into a topic), ``export`` (a topic into Parquet, incrementally), ``copy`` (topic to topic, also from and
+to Kafka), ``compare`` (topic against topic or files), ``replay`` (the records of a range of time are produced again, as
+fast as they came). Each function takes a session and a request, and returns a ``JobReport``. A failure is a
+``JobError``, a ``RollwayError`` or an error of Spark.
 
 Example::
 
