@@ -99,6 +99,7 @@ def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
         client.get("/v1/topics")
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 @pytest.mark.parametrize(
     ("environment", "part"),
     [
@@ -313,6 +314,7 @@ def test_revoking_while_many_ask(tmp_path: Path) -> None:
         assert set(late) <= {401, 429}
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 def test_keys_and_acls_survive_a_kill(tmp_path: Path) -> None:
     [admin] = make_keys(tmp_path / "data", "User:admin")
     environment = {"ROLLWAY_AUTHENTICATION": "true", "ROLLWAY_SUPER_USERS": "User:admin"}
@@ -349,6 +351,7 @@ def test_a_new_file_of_jwt_keys_is_used_and_old_keys_are_not_believed(tmp_path: 
 # Canaries
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 def test_secrets_and_values_show_up_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Planted in every place a client can put them, looked for in logs at every level, metrics, errors and files."""
     issuer = JwtIssuer(tmp_path)
@@ -434,6 +437,7 @@ def test_the_audit_log_says_who_did_what(tmp_path: Path, caplog: pytest.LogCaptu
 # Commands
 
 
+@pytest.mark.needs_local("it looks into the data directory")
 def test_the_first_key_is_made_offline_and_the_rest_by_commands(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

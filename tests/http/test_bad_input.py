@@ -14,11 +14,10 @@ import httpx
 import pytest
 
 from rollway.records import Record, columns_from_records, encode_batch
+from tests.support.engines import ENGINE
 from tests.support.kafka_directory import with_crc
-from tests.support.servers import ServerProcess, http_client
+from tests.support.servers import ServerProcess, ThreadedServer, http_client
 from tests.support.writers import record_batch
-
-pytestmark = pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 
 RAW = "application/vnd.kafka.record-batch.v2"
 NDJSON = "application/x-ndjson"
@@ -215,20 +214,37 @@ def wrong_numbers() -> Iterator[Bad]:
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("bad-input") / "data", from_nothing=True) as running:
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess | ThreadedServer]:
+    data_dir = tmp_path_factory.mktemp("bad-input") / "data"
+    with contextlib.ExitStack() as stack:
+        running: ServerProcess | ThreadedServer
+        if ENGINE == "local":
+            running = stack.enter_context(ServerProcess(data_dir, from_nothing=True))
+        else:
+            running = stack.enter_context(ThreadedServer(data_dir))
         with http_client(running.url) as client:
             assert client.put("/v1/topics/t").status_code == 201
         yield running
-        assert running.stop() == 0
+        if isinstance(running, ServerProcess):
+            assert running.stop() == 0
 
 
-def stored(process: ServerProcess) -> dict[str, bytes]:
-    """Every log file of the directory."""
-    return {str(path): path.read_bytes() for path in process.data_dir.rglob("*.log")}
+def stored(process: ServerProcess | ThreadedServer) -> dict[str, bytes]:
+    """Every log file of the directory; without one, what the service answers about its partitions."""
+    if isinstance(process, ServerProcess):
+        return {str(path): path.read_bytes() for path in process.data_dir.rglob("*.log")}
+    with http_client(process.url) as client:
+        topics = client.get("/v1/topics").content
+        raw = client.get(f"{PARTITION}/records", params={"offset": "earliest"}, headers={"Accept": RAW})
+        return {"topics": topics, "records": raw.content}
 
 
-def send(process: ServerProcess, bad: Bad) -> tuple[int, dict[str, str], bytes]:
+def errors_of(process: ServerProcess | ThreadedServer) -> str:
+    """What a process of its own wrote to stderr."""
+    return process.errors() if isinstance(process, ServerProcess) else ""
+
+
+def send(process: ServerProcess | ThreadedServer, bad: Bad) -> tuple[int, dict[str, str], bytes]:
     """Over a plain connection, so that no client repairs or refuses the path."""
     host, port = process.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection, connection.makefile("rb") as reader:
@@ -246,7 +262,7 @@ def send(process: ServerProcess, bad: Bad) -> tuple[int, dict[str, str], bytes]:
 
 
 @pytest.mark.parametrize("bad", list(requests()), ids=lambda bad: bad.name)
-def test_bad_input_gets_its_code_and_writes_nothing(process: ServerProcess, bad: Bad) -> None:
+def test_bad_input_gets_its_code_and_writes_nothing(process: ServerProcess | ThreadedServer, bad: Bad) -> None:
     before = stored(process)
     status, headers, body = send(process, bad)
     assert status == bad.status, body
@@ -254,20 +270,20 @@ def test_bad_input_gets_its_code_and_writes_nothing(process: ServerProcess, bad:
     problem = json.loads(body)
     assert (problem["code"], problem["status"], problem["applied"]) == (bad.code, bad.status, "no")
     assert stored(process) == before
-    assert "Traceback" not in process.errors()
+    assert "Traceback" not in errors_of(process)
 
 
-def test_afterwards_the_service_is_as_before(process: ServerProcess) -> None:
+def test_afterwards_the_service_is_as_before(process: ServerProcess | ThreadedServer) -> None:
     with http_client(process.url) as client:
         assert [topic["name"] for topic in client.get("/v1/topics").json()["data"]] == ["t"]
         assert client.get(PARTITION).json()["log_end_offset"] == 0
         answer = client.post(f"{PARTITION}/records", content=GOOD, headers={"Content-Type": RAW})
         assert answer.json()["base_offset"] == 0
         assert client.get(f"{PARTITION}/records/1").json()["value"] == "b"
-    assert not process.errors()
+    assert not errors_of(process)
 
 
-def test_every_byte_of_a_batch_may_be_wrong(process: ServerProcess) -> None:
+def test_every_byte_of_a_batch_may_be_wrong(process: ServerProcess | ThreadedServer) -> None:
     """Case V-5: a flip from byte 21 on is found by the CRC; before, it is the offset, the epoch, or refused."""
     with http_client(process.url) as client:
         client.put("/v1/topics/flips")
@@ -279,9 +295,10 @@ def test_every_byte_of_a_batch_may_be_wrong(process: ServerProcess) -> None:
             answer = client.post(f"{path}/records", content=bytes(broken), headers=headers)
             assert answer.status_code == (200 if 12 <= position < 16 else 400), (position, answer.text)
         assert client.get(path).json()["log_end_offset"] == 4 * 2
-    assert "Traceback" not in process.errors()
+    assert "Traceback" not in errors_of(process)
 
 
+@pytest.mark.needs_local("it looks into the data directory")
 def test_data_outside_the_topics_directory_is_out_of_reach(process: ServerProcess) -> None:
     outside = {path.name for path in process.data_dir.parent.iterdir()}
     for name in ("..", "../evil", "..%2fevil", "%2e%2e%2fevil", "....//evil"):
@@ -290,6 +307,7 @@ def test_data_outside_the_topics_directory_is_out_of_reach(process: ServerProces
     assert not list(Path(process.data_dir).rglob("*evil*"))
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 def test_a_body_above_the_limit_is_refused_without_being_held(process: ServerProcess) -> None:
     """Acceptance: a produce body of 1 GiB is refused without being buffered."""
     with http_client(process.url) as client:
@@ -314,7 +332,7 @@ def test_a_body_above_the_limit_is_refused_without_being_held(process: ServerPro
     assert process.peak_rss_bytes() - before < 96 * 1024 * 1024
 
 
-def test_bad_base64_in_every_place_is_named(process: ServerProcess) -> None:
+def test_bad_base64_in_every_place_is_named(process: ServerProcess | ThreadedServer) -> None:
     wrong = "AAA"
     with http_client(process.url) as client:
         for record, pointer in [
@@ -332,7 +350,7 @@ def test_bad_base64_in_every_place_is_named(process: ServerProcess) -> None:
 @pytest.mark.parametrize("name", ["key", "value"])
 @pytest.mark.parametrize("content", [{"base64": "AAEC"}, {"base64": 7}, {"base64": "?"}, {"a": 1}])
 def test_an_object_for_bytes_is_refused_and_the_member_for_bytes_named(
-    process: ServerProcess, encoding: str, name: str, content: dict[str, Any]
+    process: ServerProcess | ThreadedServer, encoding: str, name: str, content: dict[str, Any]
 ) -> None:
     """What an object of base64 meant before the first release changes in no silence; as JSON, lines, and in parts."""
     record = {"value": None, name: content}

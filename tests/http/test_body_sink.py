@@ -21,6 +21,8 @@ from tests.support.edge_server import Answer, Connection, KeptTurns
 from tests.support.servers import ThreadedServer, http_client
 from tests.support.writers import record_batch
 
+pytestmark = pytest.mark.needs_local("it tests the fast path of plain requests")
+
 RAW = "application/vnd.kafka.record-batch.v2"
 SMALL = record_batch(b"small")
 LARGE = encode_batch(columns_from_records([Record(place, 5, None, bytes([place % 251]) * 997) for place in range(900)]))

@@ -14,6 +14,8 @@ from tests.http.test_fast_path_agrees import Case, Pair, batch_of, comparable, c
 from tests.support.edge_server import Answer
 from tests.support.writers import record_batch
 
+pytestmark = pytest.mark.needs_local("it looks into the data directory")
+
 DRAWN_COUNT = 1000
 JSON, LINES = "application/json", "application/x-ndjson"
 RAW, OCTETS, PROBLEM = "application/vnd.kafka.record-batch.v2", "application/octet-stream", "application/problem+json"

@@ -52,6 +52,7 @@ def test_the_table_is_one_in_the_port_and_in_the_interface() -> None:
     assert not replace(CAPABILITIES, fetch_sessions=False).has("fetch_sessions")
 
 
+@pytest.mark.needs_local("it looks into the local engine")
 def test_the_local_engine_can_do_all(client: httpx.Client) -> None:
     answer = client.get("/v1/engine")
     assert answer.status_code == 200, answer.text

@@ -28,13 +28,25 @@ OPERATIONS += [
 IN_TOPICS = [entry for entry in OPERATIONS if "{topic}" in entry[1]]
 IN_TOPICS_THAT_EXIST = [entry for entry in IN_TOPICS if entry[2]["operationId"] != "ensureTopic"]
 WITH_BODIES = [entry for entry in OPERATIONS if "requestBody" in entry[2]]
+OF_SEGMENTS = ("listSegments", "getRetentionPlan", "runRetention")
 METHODS = ("GET", "PUT", "POST", "PATCH", "DELETE")
 KINDS = {(kind.status, kind.code) for kind in kinds.ALL}
 
 
-def over(operations: list[tuple[str, str, dict[str, Any]]]) -> pytest.MarkDecorator:
-    ids = [operation["operationId"] for _, _, operation in operations]
-    return pytest.mark.parametrize(("method", "path", "operation"), operations, ids=ids)
+NEEDS_SEGMENTS = pytest.mark.needs_local("it needs segments or retention on request, which are capabilities")
+
+
+def over(operations: list[tuple[str, str, dict[str, Any]]], *, without_capability: bool = True) -> pytest.MarkDecorator:
+    """Parametrize a test with operations; ``without_capability`` tells that 501 is no wrong answer."""
+    parameters = [
+        pytest.param(
+            *entry,
+            id=entry[2]["operationId"],
+            marks=[NEEDS_SEGMENTS] if entry[2]["operationId"] in OF_SEGMENTS and not without_capability else [],
+        )
+        for entry in operations
+    ]
+    return pytest.mark.parametrize(("method", "path", "operation"), parameters)
 
 
 def filled(path: str, topic: str = "nowhere", partition: str = "0", offset: str = "0") -> str:
@@ -69,7 +81,7 @@ def test_the_walk_sees_every_route() -> None:
     assert len(OPERATIONS) >= 32
 
 
-@over(OPERATIONS)
+@over(OPERATIONS, without_capability=False)
 def test_an_unknown_parameter_is_422(client: httpx.Client, method: str, path: str, operation: dict[str, Any]) -> None:
     if method == "HEAD":
         assert client.head(filled(path), params={"surprise": "1"}).status_code == 422
@@ -85,7 +97,7 @@ def test_a_parameter_without_a_name_is_not_told_as_the_body(client: httpx.Client
         assert problem.detail == f": {problem.errors[0].detail}"
 
 
-@over(IN_TOPICS_THAT_EXIST)
+@over(IN_TOPICS_THAT_EXIST, without_capability=False)
 def test_an_unknown_topic_or_partition_is_404(
     client: httpx.Client, topic: str, method: str, path: str, operation: dict[str, Any]
 ) -> None:
@@ -98,7 +110,7 @@ def test_an_unknown_topic_or_partition_is_404(
             assert check_shape(answer, operation).kafka_code == 3
 
 
-@over(IN_TOPICS)
+@over(IN_TOPICS, without_capability=False)
 def test_an_illegal_name_or_number_is_422(
     client: httpx.Client, topic: str, method: str, path: str, operation: dict[str, Any]
 ) -> None:

@@ -16,7 +16,7 @@ from tests.support.edge_server import Answer, Connection
 from tests.support.servers import ServerProcess, ThreadedServer, http_client
 from tests.support.writers import record_batch
 
-pytestmark = pytest.mark.needs_local("it tests the shorter path of plain requests")
+pytestmark = pytest.mark.needs_local("it tests the fast path of plain requests")
 
 BATCH = record_batch(b"one")
 RAW = "application/vnd.kafka.record-batch.v2"

@@ -22,7 +22,7 @@ from tests.support.edge_server import Answer, Connection
 from tests.support.servers import ThreadedServer, http_client
 from tests.support.writers import record_batch
 
-pytestmark = pytest.mark.needs_local("it tests the shorter path of plain requests")
+pytestmark = pytest.mark.needs_local("it tests the fast path of plain requests")
 
 RAW = "application/vnd.kafka.record-batch.v2"
 OCTETS = "application/octet-stream"

@@ -28,6 +28,7 @@ def is_health(answer: Answer) -> bool:
     return answer.status == 200 and answer.body == b'{"status":"ok"}'
 
 
+@pytest.mark.needs_local("it tests the fast path of plain requests")
 def test_equal_heads_are_answered_without_the_application(server: ThreadedServer) -> None:
     before = server.fast_path_count
     with connect(server) as connection:
@@ -60,6 +61,7 @@ def test_a_row_of_requests_is_answered_in_order(server: ThreadedServer) -> None:
         assert is_health(connection.read_answer())
 
 
+@pytest.mark.needs_local("it tests the fast path of plain requests")
 @pytest.mark.parametrize(
     "more",
     [

@@ -127,6 +127,7 @@ def test_handlers_know_only_parameters_that_their_route_declares() -> None:
             assert declared.parameters <= _declared_parameters(route), route.operation_id
 
 
+@pytest.mark.needs_local("it tests the fast path of plain requests")
 @pytest.mark.parametrize(
     "query",
     ["timestamp=5", "tail=1", "until=9999999999999&offset=0", "hard_limit=false&offset=0", "offset=0&tomorrow=1"],
@@ -148,6 +149,7 @@ class _Tomorrow(partition_fetch.AnyFetchParameters):
     newest: int = 0
 
 
+@pytest.mark.needs_local("it tests the fast path of plain requests")
 @pytest.mark.parametrize("is_declared", [False, True])
 def test_a_parameter_that_is_added_tomorrow_is_the_routes(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, is_declared: bool

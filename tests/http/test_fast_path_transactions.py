@@ -13,7 +13,7 @@ from tests.http.test_plain_requests import batch, connect, for_the_application, 
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer, http_client
 
-pytestmark = pytest.mark.needs_local("it tests the shorter path of plain requests")
+pytestmark = pytest.mark.needs_local("it tests the fast path of plain requests")
 
 __all__ = ["server"]
 

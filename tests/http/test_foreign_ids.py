@@ -65,6 +65,7 @@ def test_an_id_is_its_owners_after_a_restart(tmp_path: Path) -> None:
         assert not fresh & {mine.producer_id, others.producer_id}
 
 
+@pytest.mark.needs_local("it looks into the data directory")
 @pytest.mark.parametrize("content", [b"", b"{}", b"\0" * 100])
 def test_a_damaged_file_of_owners_costs_new_ids_and_no_start(tmp_path: Path, content: bytes) -> None:
     keys = make_keys(tmp_path / "data")
@@ -130,6 +131,7 @@ def test_the_check_finds_ids_that_nobody_looks_at(stand: Stand, monkeypatch: pyt
     assert "a stream of lines, a producer, of another: 200" in "\n".join(faults_of_producer_ids(stand, ["a producer"]))
 
 
+@pytest.mark.needs_local("it tests the fast path of plain requests")
 def test_the_check_finds_a_fast_way_that_does_not_ask(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the ways to answer on the connection, the one for batches of several producers asks on its own."""
     monkeypatch.setattr("app.fast_path.produce.require_producers", lambda parts, access, batches: None)

@@ -6,9 +6,13 @@ import socket
 import threading
 from typing import Any
 
+import pytest
+
 from tests.http.test_plain_requests import RAW, batch, connect, get, offset_of, post, server
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer, http_client
+
+pytestmark = pytest.mark.needs_local("it tests the fast path of plain requests")
 
 __all__ = ["server"]
 

@@ -132,7 +132,10 @@ class Service:
         asyncio.run_coroutine_threadsafe(self.server.service.parts.load_jobs.run_jobs(), loop).result(60)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["fast path", "route"])
+FAST_PATH = pytest.param(True, marks=pytest.mark.needs_local("it tests the fast path of plain requests"))
+
+
+@pytest.fixture(scope="module", params=[FAST_PATH, False], ids=["fast path", "route"])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     made = Service(tmp_path_factory.mktemp("jobs") / "data", has_fast_path=request.param)
     with made.server:

@@ -32,6 +32,7 @@ def load(client: httpx.Client, job: Driver, partitions: list[str], mark: int) ->
     return chosen, others
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 def test_a_service_killed_in_the_middle_of_a_commit(tmp_path: Path) -> None:
     """kill -9 at random moments of the commit. Committed again, the winners are there, once, and nothing else."""
     source = random.Random(5)
@@ -69,6 +70,7 @@ def test_a_service_killed_in_the_middle_of_a_commit(tmp_path: Path) -> None:
         service.kill_if_alive()
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 def test_a_load_goes_on_after_the_service_was_killed(tmp_path: Path) -> None:
     """Its tasks repeat what was not answered; nothing is lost and nothing is there twice."""
     path = "/v1/topics/t/partitions/0"
@@ -95,6 +97,7 @@ def test_a_load_goes_on_after_the_service_was_killed(tmp_path: Path) -> None:
         service.kill_if_alive()
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 def test_the_next_run_after_a_killed_driver_and_service_sees_to_the_last(tmp_path: Path) -> None:
     path = "/v1/topics/t/partitions/0"
     service = ServerProcess(tmp_path / "data").start()

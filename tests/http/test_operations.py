@@ -34,6 +34,7 @@ def test_health_and_readiness(client: httpx.Client, topic: str) -> None:
     assert ready.json()["offline_partitions"] == 0
 
 
+@pytest.mark.needs_local("it looks into the local engine")
 def test_metrics_count_by_route(client: httpx.Client, topic: str) -> None:
     def read() -> dict[tuple[Any, ...], float]:
         answer = client.get("/metrics")
@@ -83,6 +84,7 @@ def test_long_texts_are_compressed_on_request(client: httpx.Client, path: str) -
     assert ("content-encoding" in plain.headers, plain.headers["vary"]) == (False, "Accept-Encoding")
 
 
+@pytest.mark.needs_local("it looks into the local engine")
 def test_background_jobs_are_seen_in_the_metrics(tmp_path: Path) -> None:
     intervals = {
         f"{name}_interval_ms": 20
@@ -120,6 +122,7 @@ def test_background_jobs_are_seen_in_the_metrics(tmp_path: Path) -> None:
         assert "rollway_job_failures_total{" not in client.get("/metrics").text
 
 
+@pytest.mark.needs_local("it looks into the local engine")
 def test_the_flush_job_makes_records_durable(tmp_path: Path) -> None:
     """Spec B4."""
     settings = {"flush_check_interval_ms": 20, "topic_defaults": {"flush.policy": "interval", "flush.ms": 1}}
@@ -198,6 +201,7 @@ def test_the_docs_page_needs_no_other_host(client: httpx.Client) -> None:
     assert "<script" not in answer.text
 
 
+@pytest.mark.needs_local("it looks into the data directory")
 def test_while_recovering_only_health_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entered, leave = threading.Event(), threading.Event()
     really_open = LogManager.open.__func__  # type: ignore[attr-defined]
@@ -259,6 +263,7 @@ def test_while_recovering_only_health_answers(tmp_path: Path, monkeypatch: pytes
     asyncio.run(scenario())
 
 
+@pytest.mark.needs_local("it looks into the data directory")
 def test_a_directory_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     failures: list[Exception] = []
 
@@ -274,6 +279,7 @@ def test_a_directory_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     assert [type(failure) for failure in failures] == [DirectoryLockedError]
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 def test_rc_12_a_second_process_on_a_directory_refuses(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data"):
         second = ServerProcess(tmp_path / "data")
@@ -283,6 +289,7 @@ def test_rc_12_a_second_process_on_a_directory_refuses(tmp_path: Path) -> None:
         assert "Traceback" not in second.errors()
 
 
+@pytest.mark.needs_local("it looks into the local engine")
 def test_metrics_of_single_partitions(tmp_path: Path) -> None:
     with ThreadedServer(tmp_path / "data", partition_metrics_max=2) as server, http_client(server.url) as client:
         client.put("/v1/topics/a", json={"partitions": 3})

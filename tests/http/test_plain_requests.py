@@ -21,7 +21,7 @@ from storage.segment.segment import Segment
 from tests.support.edge_server import Answer, Connection
 from tests.support.servers import ThreadedServer, http_client
 
-pytestmark = pytest.mark.needs_local("it tests the shorter path of plain requests")
+pytestmark = pytest.mark.needs_local("it tests the fast path of plain requests")
 
 RAW = "application/vnd.kafka.record-batch.v2"
 CLIENTS = 40

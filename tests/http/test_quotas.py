@@ -40,6 +40,7 @@ def test_quotas_survive_a_restart(tmp_path: Path) -> None:
             assert [quota["client_id"] for quota in client.get(QUOTAS).json()["data"]] == ["loader"]
 
 
+@pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 def test_a_damaged_file_of_quotas_is_named_at_start(tmp_path: Path) -> None:
     with ThreadedServer(tmp_path / "data") as server, http_client(server.url) as client:
         client.put(QUOTAS, params={"user": "alice"}, json={"request_rate": 5})

@@ -55,6 +55,7 @@ def test_a_policy_is_replaced_as_a_whole(client: httpx.Client, topic: str) -> No
     assert client.get(f"{topic}/retention").json()["retention_ms"] == -1
 
 
+@pytest.mark.needs_local("it needs segments or retention on request, which are capabilities")
 def test_rt_1_size_retention_is_planned_then_run(client: httpx.Client, data_dir: Path, topic: str) -> None:
     """Spec E5."""
     path = f"{topic}/partitions/0"
@@ -148,6 +149,7 @@ def test_a_compacted_topic_refuses_delete_records(client: httpx.Client) -> None:
         )
 
 
+@pytest.mark.needs_local("it needs segments or retention on request, which are capabilities")
 def test_time_retention_follows_the_clock_and_files_follow_later(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Spec E5, E7."""
     clock = ManualClock()
@@ -175,6 +177,7 @@ def test_time_retention_follows_the_clock_and_files_follow_later(tmp_path_factor
             assert time.monotonic() < deadline
 
 
+@pytest.mark.needs_local("it needs segments or retention on request, which are capabilities")
 def test_a_clock_that_jumps_deletes_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Clock jumps: docs/explanation/durability.md#promises-under-faults."""
     clock = ManualClock()
@@ -186,6 +189,7 @@ def test_a_clock_that_jumps_deletes_nothing(tmp_path_factory: pytest.TempPathFac
         assert client.post("/v1/topics/t/retention/run").json() == {"deleted": []}
 
 
+@pytest.mark.needs_local("it needs segments or retention on request, which are capabilities")
 def test_a_run_with_a_body_deletes_nothing(client: httpx.Client, topic: str) -> None:
     """Who sends dry_run here must not lose data for it."""
     assert keep(client, topic, retention_bytes=0).status_code == 200
@@ -195,6 +199,7 @@ def test_a_run_with_a_body_deletes_nothing(client: httpx.Client, topic: str) -> 
     assert client.get(f"{topic}/partitions/0").json()["log_start_offset"] == 0
 
 
+@pytest.mark.needs_local("it needs segments or retention on request, which are capabilities")
 def test_a_segment_begins_with_its_first_records_time(client: httpx.Client, topic: str) -> None:
     records = [{"value": "a", "timestamp": 1_714_564_800_000}, {"value": "b", "timestamp": 1_714_566_000_000}]
     assert client.post(f"{topic}/partitions/0/records", json={"records": records}).status_code == 200

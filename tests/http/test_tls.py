@@ -78,6 +78,7 @@ def test_all_is_told_as_without_tls(server: ThreadedServer, secured: Secured, pl
         assert ours == theirs, ours[0]
 
 
+@pytest.mark.needs_local("it tests the fast path of plain requests")
 def test_a_tier_that_takes_tls_for_bare_tcp_sends_nothing_bare(
     twin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -137,6 +138,7 @@ def crowd(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
         yield crowd
 
 
+@pytest.mark.needs_local("it tests the fast path of plain requests")
 def test_batches_of_one_turn_are_one_write_under_tls(crowd: Crowd) -> None:
     requests, groups = group_sizes(crowd.server)
     with one_turn(crowd.server):
@@ -149,6 +151,7 @@ def test_batches_of_one_turn_are_one_write_under_tls(crowd: Crowd) -> None:
     assert made - groups <= 2
 
 
+@pytest.mark.needs_local("it tests the fast path of plain requests")
 @pytest.mark.parametrize("in_pieces", [False, True])
 def test_what_comes_behind_a_batch_is_answered_in_order_under_tls(crowd: Crowd, in_pieces: bool) -> None:
     topic, first = crowd.topic, crowd.connections[0]
@@ -176,6 +179,7 @@ def test_what_comes_behind_a_batch_is_answered_in_order_under_tls(crowd: Crowd, 
     assert log.snapshot.high_watermark == 2 * CROWD_COUNT * (WARM_UP_COUNT + 1) + 2
 
 
+@pytest.mark.needs_local("it tests the fast path of plain requests")
 def test_clients_that_leave_under_tls_take_nothing_from_the_others(crowd: Crowd) -> None:
     with one_turn(crowd.server):
         for connection in crowd.connections:

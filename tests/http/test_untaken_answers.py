@@ -15,6 +15,8 @@ from tests.http.test_plain_requests import batch, connect, get, one_turn, post, 
 from tests.support.edge_server import Connection
 from tests.support.servers import ThreadedServer, http_client
 
+pytestmark = pytest.mark.needs_local("it tests the fast path of plain requests")
+
 __all__ = ["server"]
 
 

@@ -16,7 +16,6 @@ from log_model.epochs import EpochEntry
 from log_model.errors import (
     InvalidConfigError,
     InvalidTopicError,
-    OffsetOutOfRangeError,
     PolicyViolationError,
     TopicExistsError,
     UnknownTopicOrPartitionError,
@@ -26,7 +25,7 @@ from log_model.offsets import Offset
 from log_model.reads import Isolation, SegmentInfo
 from log_model.retention import DeletedSegment, RetentionEntry
 from schemas.topics import PARTITION_COUNT_MAX
-from tests.memory_engine.checks import log_of, refuse_deleted
+from tests.memory_engine.checks import check_offset, log_of, refuse_deleted
 from tests.memory_engine.cluster import Cluster, MemoryTopic
 from tests.memory_engine.epochs import check_current, end_of
 from tests.memory_engine.log import MemoryLog
@@ -189,12 +188,8 @@ class MemoryTopics:
             raise PolicyViolationError(f"cleanup.policy of {log.name.topic} is {log.config.cleanup_policy}")
         limits = log.snapshot
         target = limits.high_watermark if offset == -1 else Offset(offset)
-        if not 0 <= target <= limits.high_watermark:
-            raise OffsetOutOfRangeError(
-                f"offset {offset} is beyond the high watermark {limits.high_watermark}",
-                offset=offset,
-                **limits._asdict(),
-            )
+        if target > limits.high_watermark:
+            check_offset(log, log.view(), target, limits.high_watermark)
         if not dry_run:
             log.raise_log_start(target, "delete-records")
             self._waits.changed(log.name)

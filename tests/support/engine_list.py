@@ -17,44 +17,30 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "engines.md"
 MARKER = "needs_local"
 
-SUITE = (
+SUITE = ("tests/http", "tests/cases/test_fetch_session_cases.py", "tests/judges/test_committed_reads.py")
+"""The tests that talk HTTP to a service of this process. Each runs on the engine in memory, or says why not."""
+
+QUICK = (
     "tests/http/test_record_paths.py",
     "tests/http/test_offsets.py",
     "tests/http/test_splits.py",
-    "tests/http/test_produce_parts.py",
-    "tests/http/test_transactions.py",
-    "tests/http/test_multi_fetch.py",
-    "tests/http/test_access_declarations.py",
-    "tests/http/test_access_matrix.py",
-    "tests/http/test_client_too_old.py",
-    "tests/http/test_epochs.py",
-    "tests/http/test_error_messages.py",
-    "tests/http/test_fetch.py",
-    "tests/http/test_hanging_transactions.py",
-    "tests/http/test_idempotence.py",
-    "tests/http/test_load_jobs.py",
-    "tests/http/test_long_poll.py",
-    "tests/http/test_message_sets.py",
-    "tests/http/test_other_clients.py",
-    "tests/http/test_other_servers.py",
     "tests/http/test_produce.py",
-    "tests/http/test_produce_keys.py",
-    "tests/http/test_produce_stream.py",
-    "tests/http/test_start_positions.py",
-    "tests/http/test_topics.py",
+    "tests/http/test_produce_parts.py",
+    "tests/http/test_idempotence.py",
+    "tests/http/test_transactions.py",
+    "tests/http/test_fetch.py",
+    "tests/http/test_multi_fetch.py",
+    "tests/http/test_long_poll.py",
+    "tests/http/test_load_jobs.py",
     "tests/cases/test_fetch_session_cases.py",
-    "tests/judges/test_committed_reads.py",
 )
-"""The files whose tests were sorted: each runs on the engine in memory, or says why it needs the local one."""
-
-QUICK = SUITE[:6] + SUITE[-2:-1]
 """The part that CI runs: it takes less than a minute."""
 
 _BEGIN, _END = "<!-- the list of make engine-test -->", "<!-- the end of the list -->"
 
 
 class Need(NamedTuple):
-    """One mark: of a whole file if ``test`` is ``None``."""
+    """One mark: of a whole file if ``test`` is ``None``; of single parameters if ``test`` is a constant of the file."""
 
     path: str
     test: str | None
@@ -89,9 +75,10 @@ def _marks(file: Path) -> Iterator[Need]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for reason in _reasons(node, name):
                 yield Need(name, node.name, reason)
-        else:
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            target = node.targets[0].id
             for reason in _reasons(node, name):
-                yield Need(name, None, reason)
+                yield Need(name, None if target == "pytestmark" else target, reason)
 
 
 def _reasons(node: ast.AST, name: str) -> Iterator[str]:
