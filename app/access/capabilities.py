@@ -6,7 +6,8 @@ A route that only some engines can serve declares::
     @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
     @needs_capability("segments")
 
-The service refuses its requests with 501 if the engine lacks the capability, and OpenAPI shows the 501.
+The service refuses its requests with 501 if the engine lacks the capability, and OpenAPI shows the 501. A parameter
+that needs a capability is refused in the same way, by ``refuse_missing`` where the parameter is read.
 """
 
 from __future__ import annotations

@@ -64,6 +64,10 @@ INSTEAD: Mapping[Capability, str] = MappingProxyType(
         "retention_plan": "the engine does not show its retention plan; getRetentionPolicy shows the policy in force",
         "retention_run": "the engine runs retention by its own schedule; deleteRecords deletes records at once",
         "begin_epoch": "the engine begins leader epochs itself; getEpochs shows them",
+        "fsync_durability": "the engine does not tell when an fsync covers records; without durability acks decides",
+        "expected_offset": "the engine cannot compare the log end offset when it appends; an idempotent producer or an "
+        "Idempotency-Key also keeps records from being appended twice",
+        "atomic_batches": "the engine appends the batches of a partition one by one; send one batch for each partition",
     }
 )
-"""For each capability that a route needs: why the request is refused, and the way out, in one sentence."""
+"""For each capability that a route or a parameter needs: why the request is refused, and the way out."""

@@ -52,7 +52,7 @@ _LOOP_BYTES_MAX = 1280 * 1024
 
 def produce_batches(parts: LocalParts, request: PlainRequest) -> Outcome | None:
     """Answer as ``produceRecordBatches`` does."""
-    target, body, options = request.target, request.body, options_of(request)
+    target, body, options = request.target, request.body, options_of(parts, request)
     if not body:
         return None
     try:
@@ -104,13 +104,13 @@ def _offer_compiled(parts: LocalParts, request: PlainRequest, log: PartitionLog,
     request.compiled_handler = None if waits else compiled.answer
 
 
-def options_of(request: PlainRequest) -> AppendOptions:
+def options_of(parts: LocalParts, request: PlainRequest) -> AppendOptions:
     """Return what the query asks for, which is the same for all requests with this target."""
     target = request.target
     options: AppendOptions | None = target.append_options
     if options is None:
         parameters = target.parameters
-        options = target.append_options = parameters.options(parameters.expected_offset)
+        options = target.append_options = parameters.options(parts.engine.capabilities, parameters.expected_offset)
     return options
 
 

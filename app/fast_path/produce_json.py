@@ -46,4 +46,4 @@ def produce_json(parts: LocalParts, request: PlainRequest) -> Outcome | None:
         return None
     if not batches:
         return None
-    return append_batches(parts, log, request, batches, options_of(request))
+    return append_batches(parts, log, request, batches, options_of(parts, request))

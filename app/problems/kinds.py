@@ -77,6 +77,7 @@ UNSUPPORTED_BY_ENGINE = Kind(
         "engine": name_member("Name of the engine.", "kafka"),
         "capability": name_member("Name of the missing capability.", "segments"),
     },
+    at=At.PRODUCE,
     component="UnsupportedByEngineProblem",
     client_error="UnsupportedByEngineError",
 )

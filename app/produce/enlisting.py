@@ -104,7 +104,7 @@ async def submit_appends(
     """
     if any(batch.header.is_transactional for append in appends for batch in append.batches):
         refuse_unacknowledged(options)
-    outcomes: list[Submitted | None] = [_refusal(append) for append in appends]
+    outcomes: list[Submitted | None] = [_refusal(producing, append) for append in appends]
     wanted = {
         place: append
         for place, append in enumerate(appends)
@@ -184,14 +184,15 @@ def _merged(results: Sequence[AppendResult]) -> AppendResult:
     return first._replace(last_offset=results[-1].last_offset, record_count=sum(each.record_count for each in results))
 
 
-def _refusal(append: PartitionAppend) -> RefusedError | None:
+def _refusal(producing: Producing, append: PartitionAppend) -> RefusedError | Problem | None:
     """Return the error of batches that cannot be one append; ``None`` if they can.
 
     An internal topic takes no batches, not even a marker. The batches of one append are of one transaction or of none.
     """
     try:
         refuse_internal(append.log.name.topic)
-    except RefusedError as error:
+        producing.refuse_several(append.batches)
+    except (RefusedError, Problem) as error:
         return error
     kinds = {
         (batch.header.is_transactional, batch.header.producer_id, batch.header.producer_epoch)

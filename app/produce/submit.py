@@ -7,6 +7,7 @@ import functools
 from collections.abc import Sequence
 from typing import Protocol
 
+from app.access.capabilities import refuse_missing
 from app.engine.appending import AppendOptions, Enlistment, Outcome, PendingAppend
 from app.engine.engine import Engine
 from app.engine.partitions import Partition
@@ -103,13 +104,23 @@ class Producing:
         bytes are charged even if the log refuses them later, because they came over the wire (spec A3).
 
         Raises:
-            Problem: overloaded.
+            Problem: overloaded, or there are several batches and the engine cannot append them together.
             StorageError: as ``Appends.submit``; nothing was taken.
         """
+        self.refuse_several(batches)
         pending = self.engine.appends.submit(log, batches, options, enlistment)
         self.jobs.note_append(batches, pending)
         pending.throttle_ms = self.quotas.charge(QuotaKind.PRODUCE, client, pending.size_bytes)
         return pending
+
+    def refuse_several(self, batches: Sequence[ValidBatch]) -> None:
+        """Return if the engine can append these batches of one partition together.
+
+        Raises:
+            Problem: unsupported_by_engine.
+        """
+        if len(batches) > 1:
+            refuse_missing("atomic_batches", self.engine.capabilities)
 
     async def outcome_of(self, pending: PendingAppend, options: AppendOptions) -> AppendResult:
         """Wait for one append, as ``Appends.outcome_of``."""

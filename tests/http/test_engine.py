@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
+from app import paths
 from app.access.capabilities import capability_of
 from app.engine.capabilities import INSTEAD, Capabilities, Capability
 from app.engine_local.engine import CAPABILITIES
@@ -18,6 +20,8 @@ from app.main import ROUTERS, VERSION, whole_document
 from rollway.client.errors import UnsupportedByEngineError, problem_error
 from schemas.engine import EngineCapabilities
 from tests.support.servers import ThreadedServer, http_client
+from tests.support.transactions import ProducerIdentity, transactional_batch
+from tests.support.writers import record_batch
 
 NAMES = get_args(Capability)
 DOCUMENT = whole_document()
@@ -28,12 +32,18 @@ ROUTES: dict[str, tuple[str, str]] = {
     if isinstance(route, APIRoute) and (capability := capability_of(route.endpoint))
     for method in route.methods or ()
 }
-LESS = replace(CAPABILITIES, engine="less", **dict.fromkeys(ROUTES, False))
+PARAMETERS = ("fsync_durability", "expected_offset", "atomic_batches")
+"""The capabilities that requests to routes of every engine may need."""
+PRODUCE_PATHS = (
+    *(paths.PRODUCE, paths.TOPIC_RECORDS, paths.TOPIC_RECORD_LINES),
+    *(paths.RECORDS, paths.RECORD_BATCHES, paths.RECORD_LINES),
+)
+LESS = replace(CAPABILITIES, engine="less", **dict.fromkeys((*ROUTES, *PARAMETERS), False))
 
 
 @pytest.fixture(scope="module")
 def less(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A service whose engine lacks every capability that a route needs."""
+    """A service whose engine lacks every capability that a route or a parameter needs."""
     with ThreadedServer(tmp_path_factory.mktemp("less") / "data") as server, http_client(server.url) as client:
         server.service.parts.engine.capabilities = LESS
         client.put("/v1/topics/t", json={"partitions": 2}).raise_for_status()
@@ -62,7 +72,7 @@ def test_the_local_engine_can_do_all(client: httpx.Client) -> None:
 def test_the_table_shows_what_an_engine_lacks(less: httpx.Client) -> None:
     shown = less.get("/v1/engine").json()
     assert shown["engine"] == "less"
-    assert shown["capabilities"] == {name: name not in ROUTES for name in NAMES}
+    assert shown["capabilities"] == {name: name not in (*ROUTES, *PARAMETERS) for name in NAMES}
     assert {"engine": shown["engine"], **shown["capabilities"]} == asdict(LESS)
 
 
@@ -73,7 +83,7 @@ def test_these_routes_need_a_capability() -> None:
         "retention_run": ("/v1/topics/{topic}/retention/run", "POST"),
         "begin_epoch": ("/v1/topics/{topic}/partitions/{partition}/epochs", "POST"),
     }
-    assert INSTEAD.keys() == ROUTES.keys()
+    assert INSTEAD.keys() == {*ROUTES, *PARAMETERS}
 
 
 def test_the_document_has_the_501_where_a_capability_is_needed_and_nowhere_else() -> None:
@@ -83,7 +93,8 @@ def test_the_document_has_the_501_where_a_capability_is_needed_and_nowhere_else(
         for method, operation in methods.items()
         if "501" in operation["responses"]
     }
-    assert shown.keys() == set(ROUTES.values())
+    producing = {(path, "POST") for path in PRODUCE_PATHS}
+    assert shown.keys() == set(ROUTES.values()) | producing
     for response in shown.values():
         (example,) = response["content"]["application/problem+json"]["examples"].values()
         assert example["value"]["code"] == "unsupported_by_engine"
@@ -133,6 +144,71 @@ def test_other_routes_of_the_same_topic_are_served(less: httpx.Client) -> None:
     assert less.get("/v1/topics/t/retention").status_code == 200
     assert len(less.get("/v1/topics/t").json()["partitions"]) == 2
     assert less.post("/v1/topics/t/partitions/0/delete-records", json={"offset": 0}).json() == {"log_start_offset": 0}
+
+
+# Parameters and bodies that need a capability
+
+BATCH = record_batch(b"a")
+RAW = {"Content-Type": "application/vnd.kafka.record-batch.v2"}
+
+
+def refused_with(answer: httpx.Response, capability: Capability) -> None:
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["applied"]) == (501, "unsupported_by_engine", "no")
+    assert (problem["capability"], problem["detail"]) == (capability, INSTEAD[capability])
+
+
+def log_ends(client: httpx.Client) -> list[int]:
+    return [one["log_end_offset"] for one in client.get("/v1/topics/t").json()["partitions"]]
+
+
+@pytest.mark.parametrize("path", PRODUCE_PATHS)
+def test_an_engine_that_tells_no_fsync_refuses_to_wait_for_one(less: httpx.Client, path: str) -> None:
+    before = log_ends(less)
+    address = path.format(topic="t", partition=0)
+    refused_with(less.post(address, params={"durability": "fsynced"}, json={}), "fsync_durability")
+    assert log_ends(less) == before
+
+
+def test_an_engine_without_conditional_appends_refuses_the_condition(less: httpx.Client) -> None:
+    before = log_ends(less)
+    for path in (paths.RECORDS, paths.RECORD_BATCHES, paths.RECORD_LINES):
+        address = path.format(topic="t", partition=0)
+        refused_with(less.post(address, params={"expected_offset": before[0]}, content=BATCH), "expected_offset")
+    assert log_ends(less) == before
+
+
+def test_an_engine_that_appends_batches_one_by_one_takes_one_of_a_partition(less: httpx.Client) -> None:
+    before = log_ends(less)
+    address = paths.RECORD_BATCHES.format(topic="t", partition=0)
+    for _ in range(3):
+        # Once the route has seen a request, the fast path answers the next.
+        less.post(address, content=BATCH, headers=RAW).raise_for_status()
+        refused_with(less.post(address, content=BATCH * 2, headers=RAW), "atomic_batches")
+    assert log_ends(less) == [before[0] + 3, before[1]]
+
+
+def test_a_part_with_several_batches_is_refused_alone(less: httpx.Client) -> None:
+    before = log_ends(less)
+    batches = base64.b64encode(BATCH * 2).decode()
+    parts = [
+        {"topic": "t", "partition": 0, "record_batches": batches},
+        {"topic": "t", "partition": 1, "records": [{"value": "b"}]},
+    ]
+    answer = less.post(paths.PRODUCE, json={"partitions": parts})
+    assert answer.status_code == 207, answer.text
+    first, second = answer.json()["results"]
+    assert (first["error"]["code"], first["error"]["capability"]) == ("unsupported_by_engine", "atomic_batches")
+    assert second["base_offset"] == before[1]
+    assert log_ends(less) == [before[0], before[1] + 1]
+
+
+def test_refused_batches_do_not_join_a_transaction(less: httpx.Client) -> None:
+    answer = less.post("/v1/producers", json={"transactional_id": "careful"}).json()
+    batch = transactional_batch(ProducerIdentity(answer["producer_id"], answer["producer_epoch"]), 0, b"a")
+    address = paths.RECORD_BATCHES.format(topic="t", partition=0)
+    refused_with(less.post(address, content=batch * 2, headers=RAW), "atomic_batches")
+    assert less.get("/v1/transactions/careful").json()["partitions"] == []
 
 
 def test_while_the_logs_are_being_opened_the_capability_is_not_known(tmp_path: Path) -> None:

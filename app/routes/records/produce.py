@@ -111,7 +111,7 @@ async def produce(
     With an Idempotency-Key the request may be sent again, and a retry completes a request that was done in part. The
     header cannot be combined with `atomic=true`.
     """
-    options = parameters.options()
+    options = parameters.options(producing.engine.capabilities)
     content_type(request, [JSON])
     instance = instance_of(request.scope)
     if parameters.atomic and key is not None:

@@ -15,9 +15,11 @@ from fastapi import Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.access import Access
+from app.access.capabilities import refuse_missing
 from app.access.needs import AccessOf, access_of
 from app.access.operations import Operation, topic_resource
 from app.engine.appending import AppendOptions
+from app.engine.capabilities import Capabilities
 from app.engine.partitions import Partition
 from app.fast_path.declarations import cache_query
 from app.http.bodies.body import iterate_body, read_body
@@ -103,15 +105,20 @@ class ProduceParameters(BaseModel):
         Field(description="Milliseconds to wait for the acknowledgement; then 504, while the append goes on."),
     ] = TIMEOUT_MS_DEFAULT
 
-    def options(self, expected_offset: int | None = None) -> AppendOptions:
-        """Return the options that the query describes.
+    def options(self, capabilities: Capabilities, expected_offset: int | None = None) -> AppendOptions:
+        """Return the options that the query describes, for an engine with these capabilities.
 
         Raises:
-            Problem: acks has a wrong value (spec A4), or acks is 0 and durability is fsynced.
+            Problem: acks has a wrong value (spec A4), or acks is 0 and durability is fsynced, or the engine lacks a
+                capability that the options need.
         """
         if self.acks == "0" and self.durability == "fsynced":
             detail = "with acks=0 the answer waits for nothing, so it cannot say that an fsync covers the records"
             raise invalid([Fault("durability", "invalid_value", detail)])
+        if self.durability == "fsynced":
+            refuse_missing("fsync_durability", capabilities)
+        if expected_offset is not None:
+            refuse_missing("expected_offset", capabilities)
         for acks in ("0", "1", "all"):
             if self.acks == acks:
                 return AppendOptions(acks, self.durability, self.timeout_ms, expected_offset)
@@ -175,7 +182,7 @@ class PartitionProduce:
             Problem: the request is wrong.
             StorageError: the log refused the append.
         """
-        options = parameters.options(parameters.expected_offset)
+        options = parameters.options(self.producing.engine.capabilities, parameters.expected_offset)
         cache_query(self.request, parameters)
         media_type = content_type(self.request, forms, absent=absent_form)
         is_lines = media_type == NDJSON
@@ -272,7 +279,7 @@ async def produce_in_topic(
         Problem: the request is wrong, or all partitions failed: the first error.
         UnknownTopicOrPartitionError: there is no such topic.
     """
-    options = parameters.options()
+    options = parameters.options(producing.engine.capabilities)
     is_lines = content_type(request, forms) == NDJSON
     instance = instance_of(request.scope)
     producing.engine.topic(topic)
