@@ -110,7 +110,8 @@ def test_a_request_that_a_full_disk_cuts_short_is_answered_and_holds_up_none_aft
         await made.append(logs[1], b"moves the end")
         cut_short = await produce(logs, expected_offset=logs[0].snapshot.log_end_offset)
         assert [isinstance(result, AppendResult) for result in cut_short.results] == [True, False]
-        await eventually(lambda: made.engine.transactions._markers.waits_for_space(logs[0].name))
+        waits_for_space = made.engine.transactions._markers.waits_for_space
+        await eventually(lambda: all(waits_for_space(log.name) for log in logs))
         made.disk.fault = None
         made.engine.transactions._state_log.write = write
         # Its markers wait for their next attempt: another name is used, and its partitions take no other transaction.
@@ -118,7 +119,7 @@ def test_a_request_that_a_full_disk_cuts_short_is_answered_and_holds_up_none_aft
         again = await produce(logs)
         assert [type(result) for result in again.results] == [DiskFullError, DiskFullError]
         made.engine.transactions.hurry()
-        await eventually(lambda: not made.engine.transactions._markers.waits_for_space(logs[0].name))
+        await eventually(lambda: not any(waits_for_space(log.name) for log in logs))
         assert (await produce(logs)).is_committed
         assert visible(logs) == [[b"a", b"a"], [b"a", b"moves the end", b"a"]]
 
