@@ -1,4 +1,4 @@
-"""The ``rollway`` command: the service, its topics and records, and data directories without a service.
+"""The ``rollway`` command: it runs a service, asks a running one, or reads a data directory without any service.
 
 ``main`` is the entry point. Commands print results to stdout and everything else to stderr. Exit status: 0 done, 1
 refused or damaged (one sentence says why), 2 a wrong command line, 130 Ctrl-C, 141 a closed pipe, as in ``fetch |

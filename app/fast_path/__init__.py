@@ -18,10 +18,14 @@ The words, each in one line:
 - A ``DeferredAnswer`` keeps a plain request until its answer comes.
 - ``cache_query`` keeps the parameters that a route has validated, so that the next such request is plain.
 
-The way of one request: ``connection_c.pyx`` reads a plain head and looks up its ``ResolvedTarget`` by ``key``; what it
-leaves, and everything where nothing is compiled, ``plain_requests`` does. If there is no target, ``FastPath.resolve``
-makes one from the route's declaration and the cached query. The compiled handler of the target answers, or
-``FastPath.serve`` calls the handler in Python, which may offer a compiled one for the next requests. The connection
-sends the ``PlainAnswer``, or keeps a ``QueuedAppend`` or a ``DeferredAnswer`` until the answer is there. Whatever
-declines on this way has changed nothing, and the application gets the request whole.
+The way of one request:
+
+1. ``connection_c.pyx`` reads the head. If it is plain, its ``key`` leads to the ``ResolvedTarget``.
+2. If there is none yet, ``FastPath.resolve`` makes one from the route's declaration and the cached query.
+3. The compiled handler of the target answers. If there is none, or it declines, ``FastPath.serve`` calls the handler in
+   Python, which may offer a compiled handler for the next requests.
+4. The connection sends the ``PlainAnswer``, or keeps a ``QueuedAppend`` or a ``DeferredAnswer`` until its answer comes.
+
+``plain_requests`` does the same in Python: where nothing is compiled, and for requests that ``connection_c`` leaves to
+it. A step that declines has changed nothing. Then the application gets the request whole.
 """

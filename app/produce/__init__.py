@@ -1,4 +1,4 @@
-"""Produce requests: batches made of records, sent to their partitions, recognised when they are sent again.
+"""Produce requests: makes batches of records, sends them to partitions, and recognises requests that came before.
 
 ``submit`` is the one way to the engine: every append of a client is charged and counted there. ``producing`` appends
 to one partition or spreads records over a topic, ``produce_dispatch`` appends to many, ``record_stream`` appends lines

@@ -1,1 +1,1 @@
-"""Responses on their way into a socket: buffers, slices of files by sendfile, one transfer after the other."""
+"""Sends responses into a socket, one after the other: buffers, and slices of files by sendfile."""

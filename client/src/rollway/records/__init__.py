@@ -2,12 +2,12 @@
 
 Bytes only: no files, no network, no threads. Each error about bytes is a ``RecordFormatError``.
 
-Whole batches: ``split_batches``, ``parse_header``, ``RecordBatch``, ``stamp``. Records in columns, which is fastest:
-``encode_batch``, ``encode_batches``, ``decode_batch``, ``RecordColumns``; ``encode_section`` for a batch that is sent
-in two pieces. In lists: ``encode_lists``. Records one by one: ``Record``, ``columns_from_records``,
-``records_from_columns``. Messages of magic 0 and 1: ``decode_message_set``, ``encode_message_set``, ``walk_entries``.
-The framing of fetch answers in Kafka 0.7: ``encode_frame``, ``encode_multi_frame`` and their heads. The entries of
-Kafka 0.7: ``encode_entries``, ``decode_entries``.
+For whole batches: ``split_batches``, ``parse_header``, ``RecordBatch``, ``stamp``. For records in columns, the fastest
+form: ``encode_batch``, ``encode_batches``, ``decode_batch``, ``RecordColumns``; ``encode_section`` for a batch that is
+sent in two pieces. For records in lists: ``encode_lists``. For single records: ``Record``, ``columns_from_records``,
+``records_from_columns``. For messages of magic 0 and 1: ``decode_message_set``, ``encode_message_set``,
+``walk_entries``. For answers of Kafka 0.7: ``encode_frame``, ``encode_multi_frame``, ``encode_entries``,
+``decode_entries``.
 
 ``sections`` reads and writes the records of a batch, in C where it was compiled. ``compression`` has the codecs.
 ``message_sets`` has the older formats. Start with ``batch``, then ``sections.reader``.
