@@ -2,8 +2,8 @@
 
 ``main`` is the entry point. Commands print results to stdout and everything else to stderr. Exit status: 0 done, 1
 refused or damaged (one sentence says why), 2 a wrong command line, 130 Ctrl-C, 141 a closed pipe, as in ``fetch |
-head``, which is no error. With ``--json`` a refusal is one line of JSON, with that sentence and, if the service
-refused, its problem document.
+head``, which is no error. With ``--json`` a refusal is one line of JSON: it has the sentence that says why and, if
+the service refused, its problem document.
 """
 
 from __future__ import annotations

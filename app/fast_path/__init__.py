@@ -4,7 +4,7 @@ The words, each in one line:
 
 - The *application* is FastAPI with its middlewares and routes, and the authority for every answer and every error.
 - A *plain request* has a head that ``request_heads_c.pyx`` can read, and a query that a route has already validated.
-  So the first request with a query is never plain.
+  So the first request with a given query string is never plain.
 - A ``RequestHead`` is the head of one plain request; equal requests have the same ``key``.
 - ``FastPath`` in ``dispatcher`` decides who may send a plain request, and which handler answers it.
 - A ``ResolvedTarget`` holds what follows from a ``key`` alone: route, parameters, options, compiled handler.
@@ -27,5 +27,5 @@ The way of one request:
 4. The connection sends the ``PlainAnswer``, or keeps a ``QueuedAppend`` or a ``DeferredAnswer`` until its answer comes.
 
 ``plain_requests`` does the same in Python: where nothing is compiled, and for requests that ``connection_c`` leaves to
-it. A step that declines has changed nothing. Then the application gets the request whole.
+it. A step that declines has changed nothing. If no step answers, the application gets the request whole.
 """
