@@ -28,7 +28,7 @@ _KEY_FORM = re.compile(r"[A-Za-z0-9._~+/=-]+", re.ASCII)
 _WHO_ARE_YOU = "say who you are"
 _NO_TOPIC = re.compile(r"there is no topic '([A-Za-z0-9._-]+)'")
 
-ERROR_BODY_BYTES_MAX = 1 << 20
+PAGE_LIMIT = 1000
 
 # Segments of a path that clients resolve before they send it.
 _NO_NAMES = frozenset({"", ".", ".."})
@@ -341,7 +341,7 @@ class Session:
         cursors = {""}
         cursor = ""
         while True:
-            page = self.get(path, {**params, **({"start_after": cursor} if cursor else {})})
+            page = self.get(path, {"limit": PAGE_LIMIT, **params, **({"start_after": cursor} if cursor else {})})
             listed += members_of(page, "data")
             cursor = str(page.get("next_cursor") or "")
             if not cursor:

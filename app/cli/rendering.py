@@ -6,7 +6,7 @@ Results go to stdout, everything else to stderr. There is colour only on a termi
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Console
 from rich.progress import (
@@ -64,6 +64,32 @@ def print_json(document: object) -> None:
     """Print one JSON document on one line."""
     sys.stdout.buffer.write(json_text(document).encode() + b"\n")
     sys.stdout.buffer.flush()
+
+
+def print_result(document: object, sentence: str, *, as_json: bool) -> None:
+    """Print the result of a command as JSON, or as a sentence."""
+    if as_json:
+        print_json(document)
+    else:
+        say(sentence)
+
+
+def print_entries(
+    name: str,
+    entries: Collection[object],
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    if_none: str,
+    as_json: bool,
+) -> None:
+    """Print a list as JSON under ``name``, or as a table with one row for each entry; ``if_none`` if it is empty."""
+    if as_json:
+        print_json({name: entries})
+    elif not entries:
+        say(if_none)
+    else:
+        print_table(columns, rows)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:

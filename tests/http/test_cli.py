@@ -98,7 +98,7 @@ def test_list_pages_and_prefix(rollway: Rollway, monkeypatch: pytest.MonkeyPatch
     names = [f"{prefix}{letter}" for letter in "abcde"]
     for name in names:
         rollway("topics", "create", name)
-    monkeypatch.setattr("app.cli.administration.topics.PAGE_LIMIT", 2)
+    monkeypatch.setattr("app.cli.http_session.PAGE_LIMIT", 2)
     listed = json.loads(rollway("topics", "list", "--prefix", prefix, "--json"))["topics"]
     assert [entry["name"] for entry in listed] == names
     table = rollway("topics", "list", "--prefix", prefix).splitlines()

@@ -10,7 +10,7 @@ from app.cli import options
 from app.cli.administration.keys import DataDir
 from app.cli.command_errors import CommandError, UsageProblem
 from app.cli.http_session import document_of, open_session
-from app.cli.rendering import plural, print_json, print_table, say
+from app.cli.rendering import plural, print_entries, print_result
 
 commands = typer.Typer(help="Add, list and remove access control lists, as in Kafka.", rich_markup_mode=None)
 
@@ -108,10 +108,7 @@ def add_acls(
     else:
         with open_session(server, api_key) as session:
             added = session.send("POST", "/v1/acls", {"acls": entries})["data"]
-    if as_json:
-        print_json({"added": added})
-    else:
-        say(f"Added {plural(len(added), 'ACL')}.")
+    print_result({"added": added}, f"Added {plural(len(added), 'ACL')}.", as_json=as_json)
 
 
 def _add_offline(data_dir: Any, entries: list[dict[str, str]]) -> list[dict[str, Any]]:
@@ -146,15 +143,14 @@ def list_acls(
     """
     with open_session(server, api_key) as session:
         entries = session.get("/v1/acls", {"principal": principal} if principal else None)["data"]
-    if as_json:
-        print_json({"acls": entries})
-    elif not entries:
-        say("There are no entries.")
-    else:
-        print_table(
-            ["PRINCIPAL", "PERMISSION", "OPERATION", "RESOURCE"],
-            [(entry["principal"], entry["permission"], entry["operation"], _resource(entry)) for entry in entries],
-        )
+    print_entries(
+        "acls",
+        entries,
+        ["PRINCIPAL", "PERMISSION", "OPERATION", "RESOURCE"],
+        ((entry["principal"], entry["permission"], entry["operation"], _resource(entry)) for entry in entries),
+        if_none="There are no entries.",
+        as_json=as_json,
+    )
 
 
 @commands.command("remove")
@@ -183,10 +179,7 @@ def remove_acls(
         for name in operation:
             params = {**wanted, "operation": name.upper().replace("-", "_")}
             removed += document_of(session.request("DELETE", "/v1/acls", params=params))["data"]
-    if as_json:
-        print_json({"removed": removed})
-    else:
-        say(f"Removed {plural(len(removed), 'ACL')}.")
+    print_result({"removed": removed}, f"Removed {plural(len(removed), 'ACL')}.", as_json=as_json)
 
 
 def _resource(entry: dict[str, Any]) -> str:

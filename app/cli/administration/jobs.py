@@ -8,12 +8,10 @@ import typer
 
 from app.cli import options
 from app.cli.http_session import open_session, path_of
-from app.cli.rendering import print_json, print_table, say
+from app.cli.rendering import print_entries, print_json, print_table, say
 from app.cli.timestamps import format_timestamp
 
 commands = typer.Typer(help="List, describe and abort load jobs.", rich_markup_mode=None)
-
-PAGE_LIMIT = 1000
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
 
@@ -41,31 +39,29 @@ def list_jobs(
       rollway jobs list
       rollway jobs list --state open --json
     """
-    params: dict[str, str | int] = {"limit": PAGE_LIMIT, "state": state}
-    params |= {"application_id": application} if application else {}
+    params = {"state": state, **({"application_id": application} if application else {})}
     with open_session(server, api_key) as session:
         found = session.pages("/v1/jobs", params)
-    if as_json:
-        print_json({"jobs": found})
-    elif not found:
-        say("There is no such load job.")
-    else:
-        print_table(
-            ["JOB", "APPLICATION", "VERSION", "STATE", "ROWS", "BYTES", "ROWS/S", "BEGUN"],
-            [
-                (
-                    each["job_id"],
-                    each["application_id"],
-                    each["version"],
-                    each["state"],
-                    each["rows"],
-                    each["size_bytes"],
-                    each["rows_per_second"],
-                    format_timestamp(each["begin_timestamp"]),
-                )
-                for each in found
-            ],
-        )
+    print_entries(
+        "jobs",
+        found,
+        ["JOB", "APPLICATION", "VERSION", "STATE", "ROWS", "BYTES", "ROWS/S", "BEGUN"],
+        (
+            (
+                each["job_id"],
+                each["application_id"],
+                each["version"],
+                each["state"],
+                each["rows"],
+                each["size_bytes"],
+                each["rows_per_second"],
+                format_timestamp(each["begin_timestamp"]),
+            )
+            for each in found
+        ),
+        if_none="There is no such load job.",
+        as_json=as_json,
+    )
 
 
 @commands.command("describe")

@@ -9,7 +9,7 @@ import typer
 
 from app.cli import options
 from app.cli.http_session import open_session, path_of
-from app.cli.rendering import note, print_json, print_table, say
+from app.cli.rendering import note, print_entries, print_json, print_result
 from app.cli.timestamps import format_timestamp
 
 commands = typer.Typer(help="Create, list and revoke API keys.", rich_markup_mode=None)
@@ -99,23 +99,14 @@ def list_keys(
     else:
         with open_session(server, api_key) as session:
             keys = session.get("/v1/keys")["data"]
-    if as_json:
-        print_json({"keys": keys})
-    elif not keys:
-        say("There are no keys.")
-    else:
-        print_table(
-            ["KEY ID", "PRINCIPAL", "EXPIRES", "DESCRIPTION"],
-            [
-                (
-                    key["key_id"],
-                    key["principal"],
-                    ending(key["expires_at"]),
-                    key["description"],
-                )
-                for key in keys
-            ],
-        )
+    print_entries(
+        "keys",
+        keys,
+        ["KEY ID", "PRINCIPAL", "EXPIRES", "DESCRIPTION"],
+        ((key["key_id"], key["principal"], ending(key["expires_at"]), key["description"]) for key in keys),
+        if_none="There are no keys.",
+        as_json=as_json,
+    )
 
 
 @commands.command("revoke")
@@ -144,10 +135,7 @@ def revoke_key(
     else:
         with open_session(server, api_key) as session:
             session.delete(path_of("keys", key_id))
-    if as_json:
-        print_json({"revoked": key_id})
-    else:
-        say(f"Revoked key {key_id}.")
+    print_result({"revoked": key_id}, f"Revoked key {key_id}.", as_json=as_json)
 
 
 def ending(expires_at: int | None) -> str:

@@ -10,7 +10,7 @@ from app.cli import options
 from app.cli.administration.acls import Operations, pattern_of
 from app.cli.administration.keys import Description, ending
 from app.cli.http_session import open_session, path_of
-from app.cli.rendering import note, print_json, print_table, say
+from app.cli.rendering import note, print_entries, print_json, print_result
 
 commands = typer.Typer(
     help="Create, list and revoke tokens, which carry some of your rights for a time.", rich_markup_mode=None
@@ -66,15 +66,14 @@ def list_tokens(
     """
     with open_session(server, api_key) as session:
         tokens = session.get("/v1/tokens")["data"]
-    if as_json:
-        print_json({"tokens": tokens})
-    elif not tokens:
-        say("There are no tokens.")
-    else:
-        print_table(
-            ["TOKEN ID", "PRINCIPAL", "EXPIRES", "DESCRIPTION"],
-            [(each["token_id"], each["principal"], ending(each["expires_at"]), each["description"]) for each in tokens],
-        )
+    print_entries(
+        "tokens",
+        tokens,
+        ["TOKEN ID", "PRINCIPAL", "EXPIRES", "DESCRIPTION"],
+        ((each["token_id"], each["principal"], ending(each["expires_at"]), each["description"]) for each in tokens),
+        if_none="There are no tokens.",
+        as_json=as_json,
+    )
 
 
 @commands.command("revoke")
@@ -94,7 +93,4 @@ def revoke_token(
     """
     with open_session(server, api_key) as session:
         session.delete(path_of("tokens", token_id))
-    if as_json:
-        print_json({"revoked": token_id})
-    else:
-        say(f"Revoked token {token_id}.")
+    print_result({"revoked": token_id}, f"Revoked token {token_id}.", as_json=as_json)

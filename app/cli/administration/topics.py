@@ -10,11 +10,9 @@ import typer
 from app.cli import options
 from app.cli.command_errors import UsageProblem
 from app.cli.http_session import document_of, open_session, topic_path
-from app.cli.rendering import format_bytes, plural, print_json, print_table, say
+from app.cli.rendering import format_bytes, plural, print_entries, print_json, print_result, print_table, say
 
 commands = typer.Typer(help="Create, list, describe, alter and delete topics.", rich_markup_mode=None)
-
-PAGE_LIMIT = 1000
 
 Config = Annotated[
     list[str] | None,
@@ -51,12 +49,13 @@ def create_topic(
     created = answer.status_code == 201
     made = document_of(answer)
     name = made["name"]
-    if as_json:
-        print_json({**made, "created": created})
-    elif created:
-        say(f"Created topic {name} with {plural(partitions, 'partition')}.")
-    else:
-        say(f"Topic {name} already exists with {plural(partitions, 'partition')} and these settings.")
+    count = plural(partitions, "partition")
+    sentence = (
+        f"Created topic {name} with {count}."
+        if created
+        else f"Topic {name} already exists with {count} and these settings."
+    )
+    print_result({**made, "created": created}, sentence, as_json=as_json)
 
 
 @commands.command("list")
@@ -73,18 +72,16 @@ def list_topics(
       rollway topics list
       rollway topics list --prefix orders. --json
     """
-    params: dict[str, str | int] = {"limit": PAGE_LIMIT, **({"prefix": prefix} if prefix else {})}
     with open_session(server, api_key) as session:
-        topics = session.pages("/v1/topics", params)
-    if as_json:
-        print_json({"topics": topics})
-    elif not topics:
-        say("There are no topics." if not prefix else f"No topic begins with {prefix}.")
-    else:
-        print_table(
-            ["TOPIC", "PARTITIONS", "TOPIC ID"],
-            [(topic["name"], _partition_count(topic), topic.get("topic_id")) for topic in topics],
-        )
+        topics = session.pages("/v1/topics", {"prefix": prefix} if prefix else {})
+    print_entries(
+        "topics",
+        topics,
+        ["TOPIC", "PARTITIONS", "TOPIC ID"],
+        ((topic["name"], _partition_count(topic), topic.get("topic_id")) for topic in topics),
+        if_none="There are no topics." if not prefix else f"No topic begins with {prefix}.",
+        as_json=as_json,
+    )
 
 
 def _partition_count(topic: dict[str, Any]) -> object:
@@ -224,7 +221,4 @@ def delete_topic(
         typer.confirm(f"Delete topic {topic} with all its records?", abort=True, err=True)
     with open_session(server, api_key) as session:
         session.delete(topic_path(topic))
-    if as_json:
-        print_json({"deleted": topic})
-    else:
-        say(f"Deleted topic {topic}.")
+    print_result({"deleted": topic}, f"Deleted topic {topic}.", as_json=as_json)

@@ -9,12 +9,10 @@ import typer
 from app.cli import options
 from app.cli.command_errors import CommandError
 from app.cli.http_session import open_session, path_of
-from app.cli.rendering import print_json, print_table, say
+from app.cli.rendering import print_entries, print_json, print_result, print_table, say
 from app.cli.timestamps import format_timestamp
 
 commands = typer.Typer(help="List, describe and abort transactions.", rich_markup_mode=None)
-
-PAGE_LIMIT = 1000
 
 TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="Transactional id of the producer.")]
 
@@ -40,26 +38,25 @@ def list_transactions(
       rollway transactions list --state all --json
     """
     with open_session(server, api_key) as session:
-        found = session.pages("/v1/transactions", {"limit": PAGE_LIMIT, "state": state})
-    if as_json:
-        print_json({"transactions": found})
-    elif not found:
-        say("No transaction is open." if state == "open" else f"There is no transaction: {state}.")
-    else:
-        print_table(
-            ["TRANSACTIONAL ID", "STATE", "PRODUCER ID", "EPOCH", "PARTITIONS", "SINCE"],
-            [
-                (
-                    each["transactional_id"],
-                    each["state"],
-                    each["producer_id"],
-                    each["producer_epoch"],
-                    each["partition_count"],
-                    format_timestamp(each["last_update_timestamp"]),
-                )
-                for each in found
-            ],
-        )
+        found = session.pages("/v1/transactions", {"state": state})
+    print_entries(
+        "transactions",
+        found,
+        ["TRANSACTIONAL ID", "STATE", "PRODUCER ID", "EPOCH", "PARTITIONS", "SINCE"],
+        (
+            (
+                each["transactional_id"],
+                each["state"],
+                each["producer_id"],
+                each["producer_epoch"],
+                each["partition_count"],
+                format_timestamp(each["last_update_timestamp"]),
+            )
+            for each in found
+        ),
+        if_none="No transaction is open." if state == "open" else f"There is no transaction: {state}.",
+        as_json=as_json,
+    )
 
 
 @commands.command("describe")
@@ -120,7 +117,4 @@ def abort_transaction(
             raise CommandError(f"{transactional_id} has no open transaction: it is {state}.")
         producer = {name: found[name] for name in ("producer_id", "producer_epoch")}
         ended = session.send("POST", _path(transactional_id, "abort"), producer)
-    if as_json:
-        print_json(ended)
-    else:
-        say(f"The transaction of {transactional_id} is aborted.")
+    print_result(ended, f"The transaction of {transactional_id} is aborted.", as_json=as_json)

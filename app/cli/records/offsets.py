@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from app.cli import options
-from app.cli.command_errors import ServiceError, UsageProblem
+from app.cli.command_errors import UsageProblem
 from app.cli.http_session import Session, error_of_problem, open_session
 from app.cli.rendering import print_json, print_table
 from app.cli.timestamps import format_timestamp, parse_timestamp
@@ -79,7 +79,7 @@ def _ask(session: Session, topic: str, queries: list[tuple[int, str | int]]) -> 
     results: list[dict[str, int | None]] = []
     for (number, point), result in zip(queries, answer["results"], strict=True):
         if "error" in result and result["error"] is not None:
-            raise _problem_of(result["error"])
+            raise error_of_problem(result["error"], 0)
         results.append(
             {
                 "partition": number,
@@ -90,7 +90,3 @@ def _ask(session: Session, topic: str, queries: list[tuple[int, str | int]]) -> 
             }
         )
     return results
-
-
-def _problem_of(problem: object) -> ServiceError:
-    return error_of_problem(problem, 0)
