@@ -47,16 +47,16 @@ def named_path(text: str) -> Path:
     return Path(text)
 
 
-def moment(text: str) -> int:
+def moment(text: str, prefix: str = "") -> int:
     """Parse a time of an option; return milliseconds since the epoch.
 
     Raises:
-        UsageProblem: the text is no time.
+        UsageProblem: the text is no time; the message begins with ``prefix``.
     """
     try:
         return parse_timestamp(text)
     except ValueError as error:
-        raise UsageProblem(f"{error}.") from None
+        raise UsageProblem(f"{prefix}{error}.") from None
 
 
 def parse_config(settings: list[str] | None, option: str = "--config") -> dict[str, object]:

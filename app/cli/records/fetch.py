@@ -30,7 +30,6 @@ from app.cli.http_session import (
 from app.cli.records.line_source import LineSplitter
 from app.cli.records.record_text import bytes_of, has_member
 from app.cli.rendering import note
-from app.cli.timestamps import parse_timestamp
 from rollway.printable import escape_json, escape_unprintable
 
 FETCH_BYTES = 4 << 20
@@ -90,10 +89,7 @@ def start_params(offset: str | None, timestamp: str | None, tail: int | None, de
     if sum(value is not None for value in (offset, timestamp, tail)) > 1:
         raise UsageProblem("--offset, --timestamp and --tail exclude each other.")
     if timestamp is not None:
-        try:
-            return {"timestamp": parse_timestamp(timestamp)}
-        except ValueError as error:
-            raise UsageProblem(f"--timestamp: {error}.") from None
+        return {"timestamp": options.moment(timestamp, "--timestamp: ")}
     if tail is not None:
         return {"tail": tail}
     where = default if offset is None else offset
@@ -217,10 +213,7 @@ def fetch_records(
     start = start_params(offset, timestamp, tail, default="earliest")
     limits: dict[str, str | int] = {"isolation": isolation.value}
     if until is not None:
-        try:
-            limits["until"] = parse_timestamp(until)
-        except ValueError as error:
-            raise UsageProblem(f"--until: {error}.") from None
+        limits["until"] = options.moment(until, "--until: ")
     writer = RecordWriter(OutputFormat.JSON if as_json else output_format, count)
     with open_session(server, api_key) as session:
         # Offsets of one response lead to the next. They mean nothing in a topic that replaces this one meanwhile.

@@ -57,7 +57,7 @@ class OutgoingRecord:
             record["timestamp"] = self.timestamp
         if self.headers:
             record["headers"] = [
-                text_or_base64("name", _name_bytes(name)) | text_or_base64("value", value)
+                text_or_base64("name", name.encode("utf-8", "surrogateescape")) | text_or_base64("value", value)
                 for name, value in self.headers
             ]
         return record
@@ -210,7 +210,3 @@ def _is_list_of_headers(value: Any) -> bool:
 def _name_text(header: Mapping[str, Any]) -> str:
     """Return a header's name as text. As in ``rollway.records``, bytes that are not UTF-8 are lone surrogates."""
     return (bytes_of(header, "name") or b"").decode("utf-8", "surrogateescape")
-
-
-def _name_bytes(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
