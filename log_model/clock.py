@@ -23,11 +23,9 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return milliseconds since the epoch. May jump either way."""
-        ...
 
     def elapsed_ms(self) -> int:
         """Return milliseconds since a fixed moment. Never decreases; counts the time that the machine sleeps."""
-        ...
 
 
 class SystemClock:

@@ -33,19 +33,15 @@ class OpenFile(Protocol):
     @property
     def path(self) -> Path:
         """The path at which the file was opened; a later rename does not change it."""
-        ...
 
     def fileno(self) -> int:
         """Return the descriptor, for sendfile."""
-        ...
 
     def read(self, position: int, length: int) -> bytes:
         """Return ``length`` bytes; fewer only where the file ends."""
-        ...
 
     def read_cached(self, position: int, length: int) -> bytes | bytearray | None:
         """Return the bytes from memory; ``None`` if the read would wait for the disk, or if the system cannot tell."""
-        ...
 
 
 class FileSlice(NamedTuple):

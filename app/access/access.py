@@ -42,15 +42,12 @@ class Rights(Protocol):
 
     def allows(self, operation: Operation, resource: Resource) -> bool:
         """Return whether the operation on this resource is allowed."""
-        ...
 
     def allows_any(self, operation: Operation, kind: ResourceKind) -> bool:
         """Return whether the operation is allowed on some resource of the kind."""
-        ...
 
     def are_alive(self) -> bool:
         """Return whether the credential that they come from is still valid."""
-        ...
 
 
 class Access:

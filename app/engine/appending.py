@@ -61,7 +61,6 @@ class PendingAppend(Protocol):
     @property
     def size_bytes(self) -> int:
         """Size of the batches."""
-        ...
 
     @property
     def result(self) -> AppendResult | None:
@@ -69,12 +68,10 @@ class PendingAppend(Protocol):
 
         A result alone is no acknowledgement: fsync and replicas may still be missing.
         """
-        ...
 
     @property
     def written(self) -> asyncio.Future[AppendResult]:
         """Completes once the batches are in the log. Fails with the refusal."""
-        ...
 
 
 class Enlistment(Protocol):
@@ -90,16 +87,13 @@ class Enlistment(Protocol):
 
         Do not submit them. The partition did not become part of the transaction.
         """
-        ...
 
     @property
     def refused(self) -> Mapping[PartitionName, StorageError]:
         """Partitions that did not become part of the transaction, and why. Submit nothing to them."""
-        ...
 
     def release(self) -> None:
         """Let the transaction end from now on. A second call changes nothing."""
-        ...
 
 
 class ProducerState(NamedTuple):
@@ -135,7 +129,6 @@ class Appends(Protocol):
             InvalidTxnStateError: a batch is transactional and there is no enlistment.
             StorageError: the partition is gone, the service is stopping, or the topic is internal.
         """
-        ...
 
     async def outcome_of(self, pending: PendingAppend, options: AppendOptions) -> AppendResult:
         """Wait for the acknowledgement that the options name. The options are those of ``submit``.
@@ -144,7 +137,6 @@ class Appends(Protocol):
             Problem: request_timed_out; the append goes on.
             StorageError: the append was refused.
         """
-        ...
 
     async def outcomes_of(self, pendings: Sequence[PendingAppend], options: AppendOptions) -> list[Outcome]:
         """Wait for all these appends, together no longer than the timeout; one outcome each, in order.
@@ -152,7 +144,6 @@ class Appends(Protocol):
         Raises:
             Problem: overloaded, too many requests wait for replicas; the appends go on.
         """
-        ...
 
     async def flush(self, partition: Partition, end: Offset) -> None:
         """Return once all records before the offset ``end`` are durable.
@@ -161,7 +152,6 @@ class Appends(Protocol):
             Problem: overloaded.
             StorageError: the records could not be made durable.
         """
-        ...
 
     async def producer_state(
         self, partition: Partition, producer_id: int, *, behind_appends: bool = False
@@ -174,4 +164,3 @@ class Appends(Protocol):
             Problem: overloaded.
             StorageError: the partition is gone or the service is stopping.
         """
-        ...

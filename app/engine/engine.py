@@ -36,36 +36,29 @@ class Engine(Protocol):
         Raises:
             StorageError, OSError: a file or log cannot be read.
         """
-        ...
 
     @property
     def capabilities(self) -> Capabilities:
         """The capability table of the engine."""
-        ...
 
     @property
     def topics(self) -> Topics:
         """The topics of the engine."""
-        ...
 
     @property
     def background_jobs(self) -> Mapping[str, Job]:
         """The engine's own background work, by the names that metrics show."""
-        ...
 
     def leave_out_producer_ids(self, largest: int) -> None:
         """Give no producer id up to ``largest``: an owner outside the engine may hold it."""
-        ...
 
     @property
     def clock(self) -> Clock:
         """The clock of wall time and of elapsed time."""
-        ...
 
     @property
     def transactions(self) -> Transactions:
         """Producers and transactions."""
-        ...
 
     @property
     def appends(self) -> Appends: ...
@@ -76,21 +69,17 @@ class Engine(Protocol):
     @property
     def protected_clock(self) -> ProtectedClock:
         """The clock by which records and transactions expire. A jump forward of wall time alone lets none expire."""
-        ...
 
     @property
     def reads(self) -> Reads:
         """All reads of records and offsets."""
-        ...
 
     @property
     def topic_ids(self) -> TopicIds:
         """Topics by their ids."""
-        ...
 
     def now_ms(self) -> int:
         """Return the wall time that records get, in milliseconds."""
-        ...
 
     def topic(self, name: str) -> Topic:
         """Return the topic of this name.
@@ -98,7 +87,6 @@ class Engine(Protocol):
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
         """
-        ...
 
     def partition(self, topic: str, number: int) -> Partition:
         """Return the partition of this name.
@@ -106,20 +94,15 @@ class Engine(Protocol):
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or no such partition of it.
         """
-        ...
 
     def find_topic_id(self, name: str) -> str | None:
         """Return the id of the topic of this name, ``None`` if there is none. A topic made again has another id."""
-        ...
 
     def state(self, topic: str) -> StateLog:
         """Return the log of state in the internal topic of this name. The first write creates the topic."""
-        ...
 
     def release(self) -> None:
         """Answer every request that waits; from now on none waits."""
-        ...
 
     async def close(self) -> None:
         """Finish the appends that were taken, refuse the rest, and close cleanly."""
-        ...

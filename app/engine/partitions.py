@@ -19,22 +19,18 @@ class Limits(Protocol):
     @property
     def log_start_offset(self) -> Offset:
         """The first offset that can be read."""
-        ...
 
     @property
     def last_stable_offset(self) -> Offset:
         """The end of the records that read_committed consumers may read."""
-        ...
 
     @property
     def high_watermark(self) -> Offset:
         """The end of the records that consumers may read."""
-        ...
 
     @property
     def log_end_offset(self) -> Offset:
         """The offset of the next record."""
-        ...
 
 
 class Partition(Protocol):
@@ -49,17 +45,14 @@ class Partition(Protocol):
     @property
     def topic_id(self) -> str:
         """The id of the partition's topic. A topic that is created again has another id."""
-        ...
 
     @property
     def config(self) -> TopicConfig:
         """The settings that the partition goes by now."""
-        ...
 
     @property
     def offline_reason(self) -> str | None:
         """Why the partition takes no appends; ``None`` if it takes appends."""
-        ...
 
     @property
     def leader_epoch(self) -> LeaderEpoch: ...
@@ -67,12 +60,10 @@ class Partition(Protocol):
     @property
     def recovery_point(self) -> Offset:
         """The end of the durable records; -1 if the engine cannot tell."""
-        ...
 
     @property
     def snapshot(self) -> Limits:
         """The limits as the engine knows them now, without asking a disk or another machine."""
-        ...
 
 
 class Topic(Protocol):
@@ -93,8 +84,6 @@ class Topic(Protocol):
     @property
     def is_internal(self) -> bool:
         """Whether the topic belongs to the service itself."""
-        ...
 
     def config_source(self, name: str) -> str:
         """Return the source of the setting's value: ``topic``, ``service`` or ``default``."""
-        ...

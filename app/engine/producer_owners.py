@@ -10,4 +10,3 @@ class ProducerOwners(Protocol):
 
     def principal_of(self, producer_id: int) -> str | None:
         """Return the principal; ``None`` if the id was given to none, or if the engine has forgotten it since."""
-        ...

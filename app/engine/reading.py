@@ -83,7 +83,6 @@ class PendingRead(Protocol):
     @property
     def waiting(self) -> Waiting | None:
         """The wait that must be complete before ``outcome``; ``None`` if there is none."""
-        ...
 
     async def outcome(self, then: Callable[[ReadOutcome], Result], *, max_bytes: int | None = None) -> Result:
         """Read, and return the result of ``then``, which runs in the thread that reads; on the loop if nothing is read.
@@ -95,7 +94,6 @@ class PendingRead(Protocol):
             UnknownTopicOrPartitionError: the topic was deleted meanwhile.
             StorageError: the engine refuses the read, or stored bytes are damaged. Errors of ``then`` are passed on.
         """
-        ...
 
 
 class PartitionRead(NamedTuple):
@@ -221,7 +219,6 @@ class StoredBatches(Limits, Protocol):
             OffsetOutOfRangeError: ``offset`` is below the log start offset or above the log end offset.
             CorruptionError: stored bytes are damaged.
         """
-        ...
 
 
 class Reads(Protocol):
@@ -236,7 +233,6 @@ class Reads(Protocol):
             UnknownTopicOrPartitionError: the topic was deleted meanwhile.
             StorageError: the engine refuses the read, or stored bytes are damaged.
         """
-        ...
 
     async def many(self, reads: Sequence[PartitionRead], options: ManyReadOptions) -> ManyRead:
         """Read several partitions in order; each gets the bytes that earlier partitions left of ``max_bytes``.
@@ -247,7 +243,6 @@ class Reads(Protocol):
         Raises:
             Problem: overloaded, too many requests wait already.
         """
-        ...
 
     async def find_offset(
         self,
@@ -267,7 +262,6 @@ class Reads(Protocol):
             OffsetNotAvailableError: the high watermark has not reached the current leader epoch.
             StorageError: the engine refuses the read, or stored bytes are damaged.
         """
-        ...
 
     async def split(self, ranges: Sequence[RangeBounds], options: SplitOptions) -> Sequence[PartitionSplits]:
         """Cut ranges between batches into splits of about equal bytes; the splits of each range, in their order.
@@ -278,8 +272,6 @@ class Reads(Protocol):
             OffsetNotAvailableError: the high watermark of a range without a fixed end has not reached the leader epoch.
             StorageError: the engine refuses the read, or stored bytes are damaged.
         """
-        ...
 
     async def stored(self, partition: Partition, call: Callable[[StoredBatches], Result]) -> Result:
         """Run ``call`` in a thread with the stored batches up to the log end offset, and return its result."""
-        ...

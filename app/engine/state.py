@@ -21,7 +21,6 @@ class StateLog(Protocol):
     @property
     def record_count(self) -> int:
         """Number of records in the log, including records that a later record of the same key replaces."""
-        ...
 
     async def load(self) -> dict[bytes, bytes]:
         """Return the last value of each key that is not forgotten. The map is empty if no change was ever written.
@@ -29,7 +28,6 @@ class StateLog(Protocol):
         Raises:
             CorruptionError: the log is damaged.
         """
-        ...
 
     async def write(self, changes: Sequence[Change], *, durable: bool = True) -> None:
         """Write changes in this order. A crash keeps all of them or none. They fit into one batch.
@@ -42,7 +40,6 @@ class StateLog(Protocol):
             DiskFullError, PartitionOfflineError: nothing was written.
             PartitionFailedError: it is not known whether the changes were written.
         """
-        ...
 
     async def shorten(self, live: AsyncGenerator[Sequence[Change], None]) -> None:
         """Write all of ``live`` again, and delete every record before it. Durable: on return.
@@ -54,7 +51,6 @@ class StateLog(Protocol):
         Raises:
             as ``write``; no record is deleted then.
         """
-        ...
 
     def check_online(self) -> None:
         """Return unless a write is bound to fail.
@@ -62,4 +58,3 @@ class StateLog(Protocol):
         Raises:
             PartitionOfflineError: the disk of the log failed, or the log is damaged.
         """
-        ...

@@ -16,11 +16,9 @@ class TopicIds(Protocol):
 
     def find(self, topic_id: str) -> Topic | None:
         """Return the topic with this id, if it exists and ``learn`` was called since it was made."""
-        ...
 
     def learn(self) -> None:
         """Learn the ids of all topics. The call may look at each topic: make it once for a request with unknown ids."""
-        ...
 
 
 def check_topic_id(name: str, topic_id: str, asked: str | None) -> None:

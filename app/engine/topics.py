@@ -60,11 +60,9 @@ class Topics(Protocol):
     @property
     def on_deleted(self) -> list[Callable[[str], None]]:
         """Functions that the engine calls with the name of each deleted topic, before ``delete`` returns."""
-        ...
 
     def count_partitions(self) -> PartitionCounts:
         """Return the numbers of partitions as the engine knows them now."""
-        ...
 
     async def page(
         self, prefix: str, start_after: str, limit: int, is_visible: Callable[[str], bool]
@@ -73,7 +71,6 @@ class Topics(Protocol):
 
         Only topics count whose names begin with ``prefix``, sort after ``start_after`` and are visible.
         """
-        ...
 
     async def ensure(self, name: str, partition_count: int, config: dict[str, object]) -> tuple[Topic, bool]:
         """Return the topic, which is created unless the same one exists; the second value says whether it was created.
@@ -82,7 +79,6 @@ class Topics(Protocol):
             TopicExistsError, InvalidTopicError, InvalidConfigError, DiskFullError
             PolicyViolationError, TooManyOpenFilesError: there is no room for its partitions.
         """
-        ...
 
     async def alter(self, name: str, *, config: dict[str, object | None], partition_count: int | None = None) -> Topic:
         """Change settings or add partitions; ``None`` resets a setting. On return every partition has the settings.
@@ -90,7 +86,6 @@ class Topics(Protocol):
         Raises:
             UnknownTopicOrPartitionError, InvalidTopicError, InvalidConfigError, DiskFullError
         """
-        ...
 
     async def delete(self, name: str) -> None:
         """Delete a topic: waiting appends are refused, waiting fetches answer.
@@ -98,11 +93,9 @@ class Topics(Protocol):
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
         """
-        ...
 
     async def describe(self, partitions: Sequence[Partition]) -> Sequence[PartitionView]:
         """Return a view of each partition, in order. All values of one view are from one moment."""
-        ...
 
     async def segments(self, partition: Partition) -> Sequence[SegmentInfo]:
         """Return the segments of a partition, the oldest first. Needs the capability ``segments``.
@@ -110,14 +103,12 @@ class Topics(Protocol):
         Raises:
             CorruptionError: stored bytes are damaged.
         """
-        ...
 
     async def retention_plan(self, name: str) -> Sequence[tuple[int, Sequence[RetentionEntry]]]:
         """Return the decisions of retention about each partition of a topic, by its number; change nothing.
 
         Needs the capability ``retention_plan``.
         """
-        ...
 
     async def run_retention(self, name: str) -> Sequence[tuple[int, DeletedSegment]]:
         """Apply retention to each partition of a topic; return the deleted segments with their partition's number.
@@ -128,7 +119,6 @@ class Topics(Protocol):
             Problem: overloaded.
             StorageError: the first partition that fails; the partitions before it are done.
         """
-        ...
 
     async def delete_records(self, partition: Partition, offset: int, *, dry_run: bool) -> Offset:
         """Raise the log start offset to ``offset``, or to the high watermark if it is -1; return the log start offset.
@@ -142,14 +132,12 @@ class Topics(Protocol):
             PolicyViolationError: the topic is only compacted.
             InvalidTopicError: the topic is internal.
         """
-        ...
 
     async def delete_records_before(self, partition: Partition, timestamp: int, *, dry_run: bool) -> Offset:
         """Do as ``delete_records`` with the offset of the first record at or after ``timestamp``, in milliseconds.
 
         The offset is the high watermark if all records are older.
         """
-        ...
 
     async def epochs(
         self, partition: Partition, asked: int | None = None, *, current_leader_epoch: int | None = None
@@ -160,7 +148,6 @@ class Topics(Protocol):
             FencedLeaderEpochError: ``current_leader_epoch`` is older than the partition's.
             UnknownLeaderEpochError: ``current_leader_epoch`` is newer than the partition's.
         """
-        ...
 
     async def begin_epoch(self, partition: Partition) -> EpochEntry:
         """Begin a leader epoch at the log end. It is durable on return. Needs the capability ``begin_epoch``.
@@ -170,4 +157,3 @@ class Topics(Protocol):
             InvalidTopicError: the topic is internal.
             PartitionOfflineError, DiskFullError
         """
-        ...

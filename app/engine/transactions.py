@@ -161,7 +161,6 @@ class PooledProducers(Protocol):
             DiskFullError: the end of an earlier transaction waits for space on a disk.
             The errors of ``Transactions.initialise``.
         """
-        ...
 
 
 class Attempts(Protocol):
@@ -178,11 +177,9 @@ class Attempts(Protocol):
 
     async def all(self) -> list[Transaction]:
         """Return every attempt that the engine knows, including attempts of earlier runs."""
-        ...
 
     async def partitions_of(self, names: Collection[str]) -> Mapping[str, Collection[PartitionName]]:
         """Return the partitions that each of these attempts writes to. An unknown attempt is left out."""
-        ...
 
     async def create(self, name_of: Callable[[int], str]) -> Transaction:
         """Make an attempt with a producer id that no producer had before. Durable: on return.
@@ -193,7 +190,6 @@ class Attempts(Protocol):
             Problem: overloaded.
             StorageError: the attempt could not be written down.
         """
-        ...
 
     async def decide(
         self, names: Collection[str], winners: Collection[str], decision: Callable[[], Awaitable[None]]
@@ -208,7 +204,6 @@ class Attempts(Protocol):
             StorageError: a partition of a winner is offline.
             The errors of ``decision``.
         """
-        ...
 
     async def finish(self, names: Collection[str], winners: Collection[str]) -> None:
         """Commit the winners and abort the other attempts. On return every reader sees it.
@@ -219,7 +214,6 @@ class Attempts(Protocol):
             Problem: overloaded; some attempts may have ended.
             StorageError: an end could not be written down, or the service stops; some attempts may have ended.
         """
-        ...
 
     async def forget(self, names: Sequence[str]) -> None:
         """Forget attempts that have ended or never wrote. The next start may still find them.
@@ -228,7 +222,6 @@ class Attempts(Protocol):
             Problem: overloaded.
             StorageError: the change could not be written down.
         """
-        ...
 
 
 class Transactions(Protocol):
@@ -250,16 +243,13 @@ class Transactions(Protocol):
 
         A failure does not raise: ``failure`` says why transactions are refused then.
         """
-        ...
 
     async def close(self) -> None:
         """Take nothing more, and finish what is under way. The next start goes on with the rest."""
-        ...
 
     @property
     def failure(self) -> str | None:
         """Why the transactions are unknown; ``None`` if they are known."""
-        ...
 
     def name_of(self, producer_id: int) -> str | None:
         """Return the transactional id that has this producer id now, without asking a disk or another machine.
@@ -267,11 +257,9 @@ class Transactions(Protocol):
         Raises:
             PartitionOfflineError: the transactions of earlier runs could not be read.
         """
-        ...
 
     async def describe(self, transactional_id: str) -> DescribedTransaction | None:
         """Return the transaction of this id; ``None`` if the id is not known."""
-        ...
 
     async def page(
         self,
@@ -284,7 +272,6 @@ class Transactions(Protocol):
 
         An id for which ``is_shown`` is false is left out.
         """
-        ...
 
     async def last_sequences(self, partition: PartitionName, producer_ids: Collection[int]) -> Mapping[int, int]:
         """Return the sequence of the last record of each of these producers in a partition, by producer id.
@@ -292,7 +279,6 @@ class Transactions(Protocol):
         -1 is the sequence of a producer whose records are all of an earlier epoch. Producers without a record in the
         partition are left out. The result is empty if there is no such partition.
         """
-        ...
 
     async def allocate(self, principal: str | None = None) -> ProducerIdentity:
         """Return a producer id that no producer had before, without transactions. Durable: it is given once.
@@ -302,7 +288,6 @@ class Transactions(Protocol):
         Raises:
             CorruptionError, DiskFullError: no id is available.
         """
-        ...
 
     async def initialise(self, transactional_id: str, timeout_ms: int, wait_ms: int) -> ProducerIdentity:
         """Give a transactional id to the new instance of its producer, and fence the older instances.
@@ -315,7 +300,6 @@ class Transactions(Protocol):
             Problem: overloaded.
             StorageError: the change could not be written down.
         """
-        ...
 
     async def enlist(
         self,
@@ -336,7 +320,6 @@ class Transactions(Protocol):
             Problem: overloaded, too_many_partitions.
             StorageError: the change could not be written down.
         """
-        ...
 
     async def end(
         self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, wait_ms: int
@@ -355,7 +338,6 @@ class Transactions(Protocol):
             Problem: request_timed_out. The end goes on, and may still fail before it is decided.
             StorageError: the decision could not be written down.
         """
-        ...
 
     async def abort(self, transactional_id: str, producer: ProducerIdentity) -> None:
         """Abort for a caller that does not go on with the producer. Durable: the decision, on return.
@@ -365,7 +347,6 @@ class Transactions(Protocol):
         Raises:
             The errors of ``end`` except request_timed_out.
         """
-        ...
 
     async def open_in(self, partition: Partition) -> list[PartitionTransaction]:
         """Return the transactions that are open in this partition, the longest open first.
@@ -373,7 +354,6 @@ class Transactions(Protocol):
         Raises:
             PartitionOfflineError: their owners are not known, because the log of transactions could not be read.
         """
-        ...
 
     async def abort_hanging(
         self, partition: Partition, producer_id: int, first_offset: int, producer_epoch: int | None = None
@@ -388,4 +368,3 @@ class Transactions(Protocol):
             Problem: transaction_not_hanging; or overloaded.
             StorageError: the marker could not be written, or the log of transactions could not be read.
         """
-        ...

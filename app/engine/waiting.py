@@ -13,8 +13,6 @@ class Waiting(Protocol):
 
     def cancel(self) -> None:
         """Cancel ``done`` unless it is complete: the client has gone."""
-        ...
 
     def expire(self) -> None:
         """Complete ``done`` as if the time were up, unless it is complete."""
-        ...

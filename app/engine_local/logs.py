@@ -22,7 +22,6 @@ class Logs(Protocol):
         Raises:
             UnknownTopicOrPartitionError: there is no such partition.
         """
-        ...
 
     def writer_of(self, partition: Partition) -> PartitionWriter:
         """Return the partition's writer.
@@ -30,20 +29,16 @@ class Logs(Protocol):
         Raises:
             UnknownTopicOrPartitionError: the topic was deleted meanwhile.
         """
-        ...
 
     @property
     def protected_clock(self) -> ProtectedClock:
         """The clock by which records and transactions expire."""
-        ...
 
     def now_ms(self) -> int:
         """Return the wall time in milliseconds, to be written down and shown. Expiry does not use it."""
-        ...
 
     async def read(self, call: Callable[[], Result]) -> Result:
         """Run a reading ``call`` in a thread."""
-        ...
 
     async def ensure_internal_topic(
         self, name: str, partition_count: int, config: Mapping[str, object]
@@ -53,7 +48,6 @@ class Logs(Protocol):
         Raises:
             TopicExistsError, DiskFullError: the topic could not be created.
         """
-        ...
 
     async def allocate_producer_id(self, principal: str | None = None) -> int:
         """Return a producer id that no producer had before.
@@ -61,7 +55,6 @@ class Logs(Protocol):
         Raises:
             CorruptionError, DiskFullError: no id is available now.
         """
-        ...
 
 
 def log_behind(partition: Partition) -> PartitionLog:

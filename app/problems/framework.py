@@ -33,11 +33,9 @@ class Paths(Protocol):
 
     def methods_of_path(self, scope: Scope) -> list[str]:
         """Return every method that a route has at the path of ``scope``; none if there is no such path."""
-        ...
 
     def template_below(self, scope: Scope, method: str) -> str | None:
         """Return the path directly below that of ``scope`` that takes ``method``, such as ``/v1/topics/{topic}``."""
-        ...
 
 
 def http_problem(error: HTTPException, scope: Scope, paths: Paths) -> Problem:

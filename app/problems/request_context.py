@@ -52,7 +52,6 @@ class Client(Protocol):
 
     async def give_way(self) -> None:
         """Let other requests run on the event loop."""
-        ...
 
 
 client: ContextVar[Client | None] = ContextVar("client", default=None)

@@ -23,7 +23,6 @@ class Opening(Protocol):
 
     def progress(self) -> RecoveryProgress | None:
         """Return the progress; ``None`` before the work is known."""
-        ...
 
     def open(self) -> FileSystem:
         """Open all files. Return the file system of ``own_directory``, which no other service uses from now on.
@@ -31,12 +30,9 @@ class Opening(Protocol):
         Raises:
             StorageError, OSError: the reason why it cannot be opened.
         """
-        ...
 
     def engine(self, metrics: Metrics, pools: Pools) -> Engine:
         """Return the engine, once ``open`` has returned. Its gauges are in ``metrics``."""
-        ...
 
     def close(self) -> None:
         """Close everything that ``open`` has opened, if ``engine`` was not called."""
-        ...

@@ -54,7 +54,6 @@ class Lock(Protocol):
             BlockingIOError: a third process holds the file that is there now. Later changes of names fail with EROFS.
             OSError: the disk refused.
         """
-        ...
 
     def release(self) -> None: ...
 
@@ -65,44 +64,34 @@ class File(Protocol):
     @property
     def path(self) -> Path:
         """The path at which the file was opened; a later rename does not change it."""
-        ...
 
     def fileno(self) -> int:
         """Return the descriptor, for sendfile. Valid until ``close``."""
-        ...
 
     def size(self) -> int:
         """Return the length in bytes, read from the file system at each call."""
-        ...
 
     def is_at(self, path: Path) -> bool:
         """Return whether ``path`` still leads to this file. False if another process removed or moved it or a directory
         above it, or put another file in its place."""
-        ...
 
     def read(self, position: int, length: int) -> bytes:
         """Return ``length`` bytes; fewer only where the file ends."""
-        ...
 
     def read_cached(self, position: int, length: int) -> bytes | bytearray | None:
         """Return the bytes from memory; ``None`` if the read would wait for the disk, or if the system cannot tell."""
-        ...
 
     def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         """Write the parts one behind the other. On ``OSError`` some of them may be written."""
-        ...
 
     def truncate(self, size: int) -> None:
         """Set the length. Growing leaves a hole that reads as zeros. Space reserved behind the end is released."""
-        ...
 
     def begin_writeback(self, position: int, length: int) -> None:
         """Start writeback of these bytes, so that ``sync`` has less to do. Promises nothing and never fails."""
-        ...
 
     def sync(self) -> None:
         """Return when all written bytes, and the length, would survive a power cut."""
-        ...
 
     def close(self) -> None: ...
 
@@ -117,15 +106,12 @@ class FileSystem(Protocol):
             FileNotFoundError: it does not exist and ``create`` is false.
             FileExistsError: it exists and ``create`` is true.
         """
-        ...
 
     def make_directory(self, path: Path) -> None:
         """Make ``path`` if it does not exist. Its parent must exist."""
-        ...
 
     def list_directory(self, path: Path) -> list[str]:
         """Return the names in ``path``, sorted."""
-        ...
 
     def exists(self, path: Path) -> bool: ...
 
@@ -137,17 +123,14 @@ class FileSystem(Protocol):
 
     def rename(self, source: Path, target: Path) -> None:
         """Move atomically, replacing ``target``. Durable: after ``sync_directory``."""
-        ...
 
     def unlink(self, path: Path) -> None: ...
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory, or a link to a directory."""
-        ...
 
     def sync_directory(self, path: Path) -> None:
         """Return when the names in ``path`` would survive a power cut."""
-        ...
 
     def lock(self, path: Path) -> Lock:
         """Lock ``path`` (made if absent) against every other holder, in this and in other processes.
@@ -155,18 +138,15 @@ class FileSystem(Protocol):
         Raises:
             BlockingIOError: another holder has the lock.
         """
-        ...
 
     def before_writing(self, work: Callable[[], None]) -> None:
         """Call ``work`` before the first change, if the disk was read-only when the directory was locked.
 
         If ``work`` fails, the change fails as well, and the next change tries again.
         """
-        ...
 
     def is_locked(self, path: Path) -> bool:
         """Return whether ``path`` is locked, without taking the lock or making a file."""
-        ...
 
 
 def read_file(file_system: FileSystem, path: Path, size_max: int) -> bytes:

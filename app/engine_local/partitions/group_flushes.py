@@ -24,7 +24,6 @@ class WriterObserver(Protocol):
 
     def published(self, log: PartitionLog) -> None:
         """Receive that a new snapshot of ``log`` is visible."""
-        ...
 
     def group_appended(self, request_count: int, seconds: float) -> None: ...
 

@@ -43,17 +43,14 @@ class Topics(Protocol):
     @property
     def topics(self) -> Mapping[str, Topic]:
         """Every topic by its name."""
-        ...
 
     def create_topic(self, name: str, partition_count: int, config: Mapping[str, object]) -> tuple[Topic, bool]:
         """Make a topic, or return the existing one; the second value says whether it was made."""
-        ...
 
     def alter_topic(
         self, name: str, *, config: Mapping[str, object | None], partition_count: int | None = None
     ) -> Topic:
         """Change settings, or add partitions."""
-        ...
 
 
 class PartitionRoom:

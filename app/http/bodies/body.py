@@ -137,16 +137,13 @@ class _Decoder(Protocol):
     @property
     def window_bytes(self) -> int:
         """The bytes of content that the decoder keeps; 0 if they are few."""
-        ...
 
     @property
     def is_complete(self) -> bool:
         """Whether the stream may end here."""
-        ...
 
     def decode(self, chunk: bytes) -> Iterator[bytes]:
         """Yield the decoded content of ``chunk`` in pieces. An empty piece stands for the work of a new member."""
-        ...
 
 
 class _GzipDecoder:

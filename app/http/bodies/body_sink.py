@@ -51,13 +51,11 @@ class _Connection(Protocol):
     @property
     def is_deaf(self) -> bool:
         """Whether incoming bytes are ignored from now on."""
-        ...
 
     def body_grew(self, size_bytes: int) -> None: ...
 
     def body_filled(self, body: memoryview) -> None:
         """Take the whole body. The transport belongs to the connection again."""
-        ...
 
     def connection_lost(self, exc: Exception | None) -> None: ...
 

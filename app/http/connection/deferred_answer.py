@@ -47,31 +47,24 @@ class DeferringConnection(Protocol):
     @property
     def wire(self) -> Wire:
         """The socket of the connection."""
-        ...
 
     def head_of(self, call: PlainCall, answer: PlainAnswer, *, keep_alive: bool) -> bytes:
         """Return the whole head of an answer that is sent now."""
-        ...
 
     def write_answer(self, call: PlainCall, answer: PlainAnswer, *, keep_alive: bool) -> None:
         """Write an answer that has no parts of files."""
-        ...
 
     def end_deferred(self, deferred: DeferredAnswer) -> None:
         """Go on with the next request, because the answer is complete."""
-        ...
 
     def run_late(self, deferred: DeferredAnswer, error: Exception) -> None:
         """Let the application answer ``error`` instead."""
-        ...
 
     def wait_for_answer(self, deferred: DeferredAnswer, timeout_ms: int) -> None:
         """Call ``deferred.expire`` after ``timeout_ms``, unless the answer is complete by then."""
-        ...
 
     def cut(self) -> None:
         """Drop the connection and all unsent bytes."""
-        ...
 
 
 class _NoEvent:

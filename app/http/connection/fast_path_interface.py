@@ -173,12 +173,10 @@ class Peer(Protocol):
     @property
     def client(self) -> tuple[str, int] | None:
         """The address of the client."""
-        ...
 
     @property
     def scheme(self) -> Any:
         """The scheme of the connection: http or https."""
-        ...
 
 
 class PlainDispatcher(Protocol):
@@ -200,39 +198,31 @@ class PlainDispatcher(Protocol):
 
     def resolve(self, head: RequestHead) -> ResolvedTarget | None:
         """Return the target of a head and keep it in ``targets``; ``None`` if the application must answer it."""
-        ...
 
     def admits(self, target: ResolvedTarget, authorization: bytes | None, peer: Peer) -> bool:
         """Return whether the credential of a request for a guarded target allows the fast path to answer it."""
-        ...
 
     def serve(
         self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, began: float, peer: Peer
     ) -> tuple[PlainCall, Outcome] | None:
         """Answer a request; ``None`` leaves it to the application, and has no effect."""
-        ...
 
     def call_of(
         self, target: ResolvedTarget, head: RequestHead, body: bytes | memoryview, request_id: str, began: float
     ) -> PlainCall:
         """Return the call of a request that ``compiled_handler`` of its target has answered."""
-        ...
 
     def hold_body(self, length: int) -> Hold | None:
         """Hold memory for a body that is collected; ``None`` if bodies hold all the memory that they may have."""
-        ...
 
     def hold_large(self, target: ResolvedTarget, length: int) -> Hold | None:
         """Hold memory for the whole of a body that comes in through a sink; ``None`` if it must not, or not now."""
-        ...
 
     def resume(self, scope: dict[str, Any], call: PlainCall, error: Exception) -> None:
         """Let the application answer ``error`` for a call that the fast path has begun, in the current context."""
-        ...
 
     def enter(self, call: PlainCall) -> None:
         """Let log lines of the current context name the call."""
-        ...
 
 
 def make_head(status: int, headers: Sequence[tuple[str, str]] = ()) -> bytes:

@@ -34,36 +34,28 @@ class Connection(Protocol):
     @property
     def stage(self) -> Stage:
         """The place of the parser in a request."""
-        ...
 
     @property
     def body_bytes(self) -> int:
         """The number of bytes that have come of the body of this request."""
-        ...
 
     def on_message_begin(self) -> None:
         """Begin the next request."""
-        ...
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the target."""
-        ...
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
-        ...
 
     def begin_request(self, content_length: int | None) -> None:
         """Start the request whose head is whole; its body has ``content_length`` bytes, or is chunked."""
-        ...
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
-        ...
 
     def on_message_complete(self) -> None:
         """End the body."""
-        ...
 
 
 class RequestReader:

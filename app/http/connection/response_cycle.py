@@ -45,24 +45,19 @@ class Connection(Protocol):
     @property
     def wire(self) -> Wire:
         """The socket of the connection."""
-        ...
 
     @property
     def has_queued_requests(self) -> bool:
         """Whether pipelined requests wait for this one."""
-        ...
 
     def keeps_unread_body(self) -> bool:
         """Return whether reading the rest of the body costs less than closing the connection."""
-        ...
 
     def cut(self) -> None:
         """Drop the connection and all unsent bytes."""
-        ...
 
     def run_again(self, cycle: EdgeCycle) -> None:
         """Run the application for a request whose wait is over."""
-        ...
 
 
 class EdgeCycle(RequestResponseCycle):

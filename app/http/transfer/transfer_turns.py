@@ -19,7 +19,6 @@ class QueuedTransfer(Protocol):
 
     def take_turn(self) -> int:
         """Send a piece, queue again unless the transfer must wait, and return the number of bytes that were sent."""
-        ...
 
 
 class TransferTurns:
