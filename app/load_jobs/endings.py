@@ -40,7 +40,7 @@ class JobEndings:
 
     def begin(self, job: LoadJob) -> None:
         """Carry out the decision about this job in the background."""
-        self._store.spawn(self._end(job), f"ending job {job.job_id}")
+        self._store.tasks.spawn(self._end(job), f"ending job {job.job_id}")
 
     async def _end(self, job: LoadJob) -> None:
         """Write the markers, forget the attempts, and record that the job is over. Repeat it all until it succeeds."""

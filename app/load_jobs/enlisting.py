@@ -29,7 +29,7 @@ class Enlisting:
         activity.touched_ms = self._engine.protected_clock.elapsed_ms()
         if job.mode is JobMode.IDEMPOTENT:
             return await self._store.in_turn(job.application_id, functools.partial(self._enlist_task, job_id, task))
-        return await self._store.apart(self._enlist(job, task, attempt), f"enlisting in job {job_id}")
+        return await self._store.tasks.run(self._enlist(job, task, attempt), f"enlisting in job {job_id}")
 
     async def _enlist(self, job: LoadJob, task: int, attempt: int) -> int:
         def name_of(producer_id: int) -> str:

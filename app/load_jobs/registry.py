@@ -95,12 +95,11 @@ class LoadJobs:
             if job.is_ending:
                 self._endings.begin(job)
         for job_id, names in left_over.items():
-            self._store.spawn(self._endings.clear(job_id, names), f"clearing up behind job {job_id}")
+            self._store.tasks.spawn(self._endings.clear(job_id, names), f"clearing up behind job {job_id}")
 
     async def close(self) -> None:
         """Finish the running work. Call ``stop`` first, and then end the operations that the work waits for."""
-        while self._store.tasks:
-            await asyncio.wait(tuple(self._store.tasks))
+        await self._store.tasks.finished()
 
     def stop(self) -> None:
         """Take no more requests, and give up the ends that wait. The next start goes on with them."""

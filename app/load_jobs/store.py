@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from app.engine.engine import Engine
 from app.engine.state import Change
+from app.event_loop.lasting_tasks import LastingTasks
 from app.event_loop.piecewise import pieces
 from app.load_jobs import refusals
 from app.load_jobs.progress import Attempt
@@ -87,7 +88,7 @@ class JobStore:
         self.active: dict[str, Activity] = {}
         """The activity of every job that is not over, by job id."""
         self.by_producer: dict[int, tuple[Activity, Attempt]] = {}
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks = LastingTasks(logger)
         self._over: Ages[str] = Ages(engine.protected_clock)
         self._forgotten: Ages[str] = Ages(engine.protected_clock)
         self._begun: Ages[str] = Ages(engine.protected_clock)
@@ -257,16 +258,7 @@ class JobStore:
             async with lock:
                 return await work()
 
-        return await self.apart(locked(), f"load jobs of {application_id!r}")
-
-    async def apart(self, work: Coroutine[Any, Any, Result], name: str) -> Result:
-        """Do ``work`` in a task that survives the cancellation of its caller."""
-        task = self.spawn(work, name)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(_log_failure)
-            raise
+        return await self.tasks.run(locked(), f"load jobs of {application_id!r}")
 
     def elapsed_ms(self, job: LoadJob) -> int:
         """Return the milliseconds that the job has run, or ran.
@@ -297,15 +289,3 @@ class JobStore:
         for producer_id in activity.attempts:
             self.by_producer.pop(producer_id, None)
         activity.ended.set()
-
-    def spawn(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
-        """Do ``work`` in a task of its own."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
-
-
-def _log_failure(done: asyncio.Task[Any]) -> None:
-    if not done.cancelled() and done.exception() is not None:
-        logger.warning("%s failed, and no request waits for it any more: %s", done.get_name(), done.exception())

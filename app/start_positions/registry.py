@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from app.engine.engine import Engine
 from app.engine.state import Change
 from app.engine.topic_ids import check_topic_id
+from app.event_loop.lasting_tasks import LastingTasks
 from app.event_loop.piecewise import pieces
 from app.problems import kinds
 from app.problems.problem import Fault, Problem, invalid
@@ -31,8 +32,6 @@ from log_model.errors import (
 )
 
 logger = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
 
 GROUP_POSITION_COUNT_MAX = 3_000
 """Limit on the positions of one group. One record holds them all, and must fit into a batch."""
@@ -69,7 +68,8 @@ class StartPositions:
         self._table = PositionTable()
         self._asked: Ages[str] = Ages(engine.protected_clock)
         self._writing = asyncio.Lock()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        # Changes go on when their callers are cancelled, so that the table agrees with the log.
+        self._tasks = LastingTasks(logger)
         self._stopping = False
         self._loaded = False
         self._failure: str | None = None
@@ -94,8 +94,7 @@ class StartPositions:
     async def close(self) -> None:
         """Finish the running work, and take no more."""
         self._stopping = True
-        while self._tasks:
-            await asyncio.wait(tuple(self._tasks))
+        await self._tasks.finished()
 
     def _check_ready(self) -> None:
         if self._stopping:
@@ -150,7 +149,7 @@ class StartPositions:
             found = _asked(group, wanted, there)
             if found is not None:
                 return Pinned(found, is_new=False)
-        return await self._apart(self._pin(group_id, wanted, topic_ids), f"pinning start positions of {group_id!r}")
+        return await self._tasks.run(self._pin(group_id, wanted, topic_ids), f"pinning start positions of {group_id!r}")
 
     async def _pin(self, group_id: str, wanted: Positions, topic_ids: Mapping[str, str]) -> Pinned:
         async with self._writing:
@@ -183,7 +182,7 @@ class StartPositions:
             StorageError: the change could not be written down.
         """
         self._check_ready()
-        return await self._apart(self._delete(group_id, topic), f"forgetting start positions of {group_id!r}")
+        return await self._tasks.run(self._delete(group_id, topic), f"forgetting start positions of {group_id!r}")
 
     async def _delete(self, group_id: str, topic: str | None) -> Positions:
         async with self._writing:
@@ -220,24 +219,13 @@ class StartPositions:
         """Return whether this run has written down a request for the group, within half of the group's life."""
         return not self._asked.is_restored(group_id) and self._asked.age_ms(group_id) < self._limits.expiration_ms // 2
 
-    async def _apart(self, work: Coroutine[Any, Any, Result], name: str) -> Result:
-        """Do ``work`` in a task that survives the cancellation of its caller, so that the table agrees with the log."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(_log_failure)
-            raise
-
     # Background
 
     async def run_jobs(self) -> None:
         """Forget groups that no request has named for a long time, and shorten a log of mostly replaced records."""
         if not self._loaded or self._stopping:
             return
-        await self._apart(self._expire(), "forgetting old start positions")
+        await self._tasks.run(self._expire(), "forgetting old start positions")
 
     async def _expire(self) -> None:
         async for piece in pieces(self._table):
@@ -268,8 +256,3 @@ def _asked(group: PinnedGroup, wanted: Positions, topic_ids: dict[str, str]) -> 
                 return None
             of_topic[partition] = offset
     return answer
-
-
-def _log_failure(done: asyncio.Task[Any]) -> None:
-    if not done.cancelled() and done.exception() is not None:
-        logger.warning("%s failed, and no request waits for it any more: %s", done.get_name(), done.exception())

@@ -122,7 +122,7 @@ class TransactionCoordinator:
         The next start ends transactions that wait for a partition.
         """
         self._endings.stop()
-        await self._turns.finished()
+        await self._tasks.finished()
 
     async def _check_ready(self) -> None:
         if self._endings.is_stopping:

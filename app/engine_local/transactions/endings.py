@@ -109,7 +109,7 @@ class Endings:
         """Carry out the decision of this transaction in the background. The future is done when readers see the end."""
         session = self._turns.enter(name)
         session.ended = asyncio.get_running_loop().create_future()
-        self._turns.spawn(self._finish(name, session, session.ended), f"ending a transaction of {name!r}")
+        self._turns.tasks.spawn(self._finish(name, session, session.ended), f"ending a transaction of {name!r}")
         return session.ended
 
     async def _finish(self, name: str, session: Session, ended: asyncio.Future[Transaction]) -> None:

@@ -36,7 +36,7 @@ class LeftOpen:
 
         A transaction that another producer has begun under the same name by then stays open.
         """
-        self._turns.spawn(self._abort(name, producer), f"aborting what {name!r} left")
+        self._turns.tasks.spawn(self._abort(name, producer), f"aborting what {name!r} left")
 
     async def _abort(self, name: str, producer: ProducerIdentity) -> None:
         delay_ms, reason = RETRY_MS_MIN, ""

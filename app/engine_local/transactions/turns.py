@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from app.engine_local.transactions.sessions import Session
+from app.event_loop.lasting_tasks import LastingTasks
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class Turns:
         """Take ``is_known``, which returns whether an id's session is kept although no caller uses it."""
         self._is_known = is_known
         self.sessions: dict[str, Session] = {}
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks = LastingTasks(logger)
 
     async def in_turn(
         self,
@@ -35,12 +35,7 @@ class Turns:
         ``undo`` receives the result if the caller was cancelled.
         """
         session = self.enter(name)
-        task = self.spawn(self._locked(name, session, work), f"transition of {name!r}")
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(lambda done: _undo(done, undo))
-            raise
+        return await self.tasks.run(self._locked(name, session, work), f"transition of {name!r}", undo=undo)
 
     async def _locked(self, name: str, session: Session, work: Callable[[Session], Awaitable[Result]]) -> Result:
         try:
@@ -62,22 +57,3 @@ class Turns:
         session.users -= 1
         if session.users == 0 and session.in_flight == 0 and not self._is_known(name):
             self.sessions.pop(name, None)
-
-    def spawn(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
-        """Do ``work`` in a task that ``finished`` waits for."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
-
-    async def finished(self) -> None:
-        """Return once no task runs, including tasks that begin meanwhile."""
-        while self.tasks:
-            await asyncio.wait(tuple(self.tasks))
-
-
-def _undo(done: asyncio.Task[Result], undo: Callable[[Result], None] | None) -> None:
-    if not done.cancelled() and done.exception() is not None:
-        logger.warning("%s failed, and no request waits for it any more: %s", done.get_name(), done.exception())
-    elif not done.cancelled() and undo is not None:
-        undo(done.result())
