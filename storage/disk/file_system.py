@@ -156,14 +156,11 @@ def read_file(file_system: FileSystem, path: Path, size_max: int) -> bytes:
         FileNotFoundError: it does not exist.
         OSError: EFBIG if it is longer than ``size_max`` bytes.
     """
-    file = file_system.open(path, writable=False)
-    try:
+    with contextlib.closing(file_system.open(path, writable=False)) as file:
         size = file.size()
         if size > size_max:
             raise OSError(errno.EFBIG, f"longer than {size_max} bytes", str(path))
         return file.read(0, size)
-    finally:
-        file.close()
 
 
 def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -> None:
@@ -176,18 +173,16 @@ def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     if file_system.exists(temporary):
         file_system.unlink(temporary)
-    file = file_system.open(temporary, create=True)
-    try:
-        if content:
-            file.write(0, [content])
-        file.sync()
-    except OSError:
-        # On a full disk a partial file takes space that other writes need.
-        with contextlib.suppress(OSError):
-            file_system.unlink(temporary)
-        raise
-    finally:
-        file.close()
+    with contextlib.closing(file_system.open(temporary, create=True)) as file:
+        try:
+            if content:
+                file.write(0, [content])
+            file.sync()
+        except OSError:
+            # On a full disk a partial file takes space that other writes need.
+            with contextlib.suppress(OSError):
+                file_system.unlink(temporary)
+            raise
     file_system.rename(temporary, path)
     try:
         file_system.sync_directory(path.parent)
@@ -197,20 +192,14 @@ def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -
 
 def write_new_file(file_system: FileSystem, path: Path, content: bytes) -> None:
     """Make a file that no reader depends on yet. Durable: after ``sync_new_file`` and a sync of its directory."""
-    file = file_system.open(path, create=True)
-    try:
+    with contextlib.closing(file_system.open(path, create=True)) as file:
         file.write(0, [content])
-    finally:
-        file.close()
 
 
 def sync_new_file(file_system: FileSystem, path: Path) -> None:
     """Make the content that ``write_new_file`` wrote durable, but not its name."""
-    file = file_system.open(path)
-    try:
+    with contextlib.closing(file_system.open(path)) as file:
         file.sync()
-    finally:
-        file.close()
 
 
 def _system_call(name: str, *arguments: type) -> Callable[[int, int, int, int], int] | None:

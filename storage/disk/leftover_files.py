@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Collection
 from pathlib import Path
@@ -62,8 +63,7 @@ def _entries_end(file_system: FileSystem, path: Path, layout: struct.Struct) -> 
     """Return the largest relative offset in an index plus 1; ``None`` if the index has no entries."""
     if not file_system.exists(path):
         return None
-    file = file_system.open(path, writable=False)
-    try:
+    with contextlib.closing(file_system.open(path, writable=False)) as file:
         end, size = None, file.size() - file.size() % layout.size
         for position in range(0, size, _PIECE_ENTRIES * layout.size):
             piece = file.read(position, min(_PIECE_ENTRIES * layout.size, size - position))
@@ -73,8 +73,6 @@ def _entries_end(file_system: FileSystem, path: Path, layout: struct.Struct) -> 
                 if any(piece[number * layout.size : (number + 1) * layout.size]):
                     end = max(end or 0, relative + 1)
         return end
-    finally:
-        file.close()
 
 
 def clear_leftovers(
@@ -201,22 +199,20 @@ def _end_of_log(file_system: FileSystem, path: Path) -> tuple[int, bool]:
 
     A log without batches counts as not whole, because a replacement log is never empty.
     """
-    file = file_system.open(path, writable=False)
-    try:
-        position, size = 0, file.size()
-        parsed = parse_offset_file_name(path.name)
-        end = parsed.offset if parsed is not None else 0
-        while position < size:
-            header = parse_header(file.read(position, min(HEADER_BYTES, size - position)))
-            if header.base_offset < end or header.last_offset_delta < 0:
-                return end, False
-            RecordBatch(file.read(position, header.size_bytes)).check_crc()
-            end, position = header.next_offset, position + header.size_bytes
-        return end, size > 0
-    except RecordFormatError:
-        return end, False
-    finally:
-        file.close()
+    with contextlib.closing(file_system.open(path, writable=False)) as file:
+        try:
+            position, size = 0, file.size()
+            parsed = parse_offset_file_name(path.name)
+            end = parsed.offset if parsed is not None else 0
+            while position < size:
+                header = parse_header(file.read(position, min(HEADER_BYTES, size - position)))
+                if header.base_offset < end or header.last_offset_delta < 0:
+                    return end, False
+                RecordBatch(file.read(position, header.size_bytes)).check_crc()
+                end, position = header.next_offset, position + header.size_bytes
+            return end, size > 0
+        except RecordFormatError:
+            return end, False
 
 
 def _remove_half_deleted(file_system: FileSystem, directory: Path) -> None:

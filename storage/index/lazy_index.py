@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -82,11 +83,8 @@ class LazyIndex(Generic[IndexT]):
             if self._closed:
                 raise ValueError(f"{self._path} is closed")
             self.was_opened = True
-            index = self._open_index(Path(self._path))
-            try:
+            with contextlib.closing(self._open_index(Path(self._path))) as index:
                 return question(index)
-            finally:
-                index.close()
 
     def rename(self, file_system: FileSystem, path: Path) -> None:
         """Move the file, open or not. The caller syncs the directory.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,11 +161,8 @@ class PartitionCheck:
         """Report an index without a log: damage if a segment was lost, a note if one was being made or deleted."""
         lowest = max(self._state.log_start_offsets.get(self._name, 0), *(base + 1 for base in self._bases), 0)
         if base_offset >= lowest and not is_marked and not self._state.is_live:
-            file = self._file_system.open(path, writable=False)
-            try:
+            with contextlib.closing(self._file_system.open(path, writable=False)) as file:
                 is_empty = is_zero(file, 0, file.size())
-            finally:
-                file.close()
             if not is_empty:
                 self._findings.damage(path, "the index has entries, but its log is missing")
                 return

@@ -8,6 +8,7 @@ whole batches.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -313,11 +314,8 @@ def indexed_position(file_system: FileSystem, segment: Segment, offset: Offset |
     path = segment.offset_index.path
     if not file_system.exists(path):
         return Position(0)
-    file = file_system.open(path, writable=False)
-    try:
+    with contextlib.closing(file_system.open(path, writable=False)) as file:
         entry = _last_entry(file, RELATIVE_OFFSET_MAX if offset is None else offset - segment.base_offset)
-    finally:
-        file.close()
     if entry is None or not 0 < entry[1] < segment.size_bytes:
         return Position(0)
     relative, position = entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from log_model.errors import CorruptionError
@@ -117,11 +118,8 @@ def _path(directory: Path, base_offset: Offset, suffix: str) -> Path:
 
 
 def _copy(file_system: FileSystem, source: File, part: ByteRange, path: Path) -> None:
-    target = file_system.open(path, create=True)
-    try:
+    with contextlib.closing(file_system.open(path, create=True)) as target:
         for position in range(part.start, part.end, _COPY_BYTES):
             piece = source.read(position, min(_COPY_BYTES, part.end - position))
             target.write(position - part.start, [piece])
         target.sync()
-    finally:
-        target.close()

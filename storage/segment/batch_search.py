@@ -10,6 +10,7 @@ nothing, ``batch_search_py`` searches in Python.
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from collections.abc import Callable
 from time import monotonic
@@ -255,9 +256,7 @@ class BatchSearch:
         except OSError:
             # The index may have been renamed just now.
             return
-        try:
+        with contextlib.closing(file):
             content = file.read(position, size_bytes - position) if position < size_bytes else b""
-        finally:
-            file.close()
         if content and len(content) % OffsetIndex.ENTRY_BYTES == 0:
             COPIES.put(self.key, IndexCopy(self.log.base_offset, content, before))

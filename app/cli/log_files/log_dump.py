@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -121,11 +122,8 @@ def _rows(path: Path, *, records: bool) -> Iterator[Row]:
     if name is None or name.suffix == PRODUCER_SNAPSHOT_SUFFIX:
         yield from _small_file_rows(path, read_small_file(file_system, path))
         return
-    file = file_system.open(path, writable=False)
-    try:
+    with contextlib.closing(file_system.open(path, writable=False)) as file:
         yield from _segment_rows(file, name, records=records)
-    finally:
-        file.close()
 
 
 def _segment_rows(file: File, name: OffsetFileName, *, records: bool) -> Iterator[Row]:

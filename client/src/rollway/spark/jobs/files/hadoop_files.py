@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +59,8 @@ class HadoopFiles:
                 return local.read_bytes().decode("utf-8", "replace")
             if not self._system(path).exists(self._path(path)):
                 return None
-            stream = self._system(path).open(self._path(path))
-            try:
+            with closing(self._system(path).open(self._path(path))) as stream:
                 return bytes(stream.readAllBytes()).decode("utf-8", "replace")
-            finally:
-                stream.close()
         except FileNotFoundError:
             return None
         except (Py4JJavaError, OSError) as error:
@@ -79,11 +76,8 @@ class HadoopFiles:
             local = self._local(path)
             if local is not None:
                 return _create(local, text)
-            stream = self._system(path).create(self._path(path), False)
-            try:
+            with closing(self._system(path).create(self._path(path), False)) as stream:
                 stream.write(text.encode("utf-8"))
-            finally:
-                stream.close()
         except Py4JJavaError as error:
             if error.java_exception.getClass().getSimpleName() == "FileAlreadyExistsException":
                 return False
@@ -101,11 +95,8 @@ class HadoopFiles:
             if local is not None:
                 _replace(local, text)
                 return
-            stream = self._system(path).create(self._path(unfinished), True)
-            try:
+            with closing(self._system(path).create(self._path(unfinished), True)) as stream:
                 stream.write(text.encode("utf-8"))
-            finally:
-                stream.close()
             self._rename(unfinished, path, replace=True)
         except (Py4JJavaError, OSError) as error:
             raise _file_error(path, "written", error) from None
