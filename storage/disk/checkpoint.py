@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TypeVar
 from log_model.errors import CorruptionError
 from log_model.names import PartitionName, topic_name_problem
 from log_model.offsets import Offset
-from storage.disk.file_system import FileSystem, read_file, write_file_atomically
+from storage.disk.file_system import FileSystem, read_text, write_file_atomically
 
 _VERSION = "0"
 _SIZE_BYTES_MAX = 64 * 1024 * 1024
@@ -56,18 +55,10 @@ def read_checkpoint(file_system: FileSystem, path: Path, parse: Callable[[list[s
 
 
 def _read_lines(file_system: FileSystem, path: Path) -> list[str]:
-    try:
-        content = read_file(file_system, path, _SIZE_BYTES_MAX)
-    except FileNotFoundError:
+    text = read_text(file_system, path, _SIZE_BYTES_MAX, CorruptCheckpointError)
+    if text is None:
         return []
-    except OSError as error:
-        if error.errno == errno.EFBIG:
-            raise CorruptCheckpointError(f"{path}: longer than {_SIZE_BYTES_MAX} bytes") from None
-        raise
-    try:
-        lines = content.decode().split("\n")
-    except UnicodeDecodeError as error:
-        raise CorruptCheckpointError(f"{path}: not UTF-8 at byte {error.start}") from None
+    lines = text.split("\n")
     if lines.pop() != "":
         raise CorruptCheckpointError(f"{path}: the last line does not end")
     return lines

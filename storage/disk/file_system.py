@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from log_model.errors import CorruptionError
 from storage.disk.file_lock import FILE_MODE, LocalLock, is_locked, leads_to, lock_whole
 from storage.disk.file_names import TEMPORARY_SUFFIX
 
@@ -161,6 +162,24 @@ def read_file(file_system: FileSystem, path: Path, size_max: int) -> bytes:
         if size > size_max:
             raise OSError(errno.EFBIG, f"longer than {size_max} bytes", str(path))
         return file.read(0, size)
+
+
+def read_text(file_system: FileSystem, path: Path, size_max: int, damaged: type[CorruptionError]) -> str | None:
+    """Read a whole small text file; return ``None`` if it does not exist.
+
+    Raises:
+        CorruptionError: of the class ``damaged``: it is longer than ``size_max`` bytes, or not UTF-8.
+    """
+    try:
+        return read_file(file_system, path, size_max).decode()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise damaged(f"{path}: not UTF-8 at byte {error.start}") from None
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise damaged(f"{path}: longer than {size_max} bytes") from None
+        raise
 
 
 def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -> None:

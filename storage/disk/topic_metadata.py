@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import errno
 import re
 import uuid
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from log_model.errors import CorruptionError
 from storage.disk.file_names import META_PROPERTIES, PARTITION_METADATA
-from storage.disk.file_system import FileSystem, read_file, write_file_atomically
+from storage.disk.file_system import FileSystem, read_text, write_file_atomically
 
 _SIZE_BYTES_MAX = 64 * 1024
 _NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -61,7 +60,7 @@ def read_partition_metadata(file_system: FileSystem, directory: Path) -> str | N
         CorruptMetadataError: damaged, another version, or an impossible id.
     """
     path = directory / PARTITION_METADATA
-    text = _read_text(file_system, path)
+    text = read_text(file_system, path, _SIZE_BYTES_MAX, CorruptMetadataError)
     if text is None:
         return None
     lines = text.split("\n")
@@ -115,7 +114,7 @@ def read_meta_properties(file_system: FileSystem, directory: Path) -> MetaProper
     """
     path = directory / META_PROPERTIES
     try:
-        text = _read_text(file_system, path)
+        text = read_text(file_system, path, _SIZE_BYTES_MAX, CorruptMetadataError)
     except CorruptMetadataError as error:
         raise CorruptMetadataError(f"{error}; {_META_REMEDY}") from error
     if text is None:
@@ -161,16 +160,3 @@ def _parse_properties(text: str) -> dict[str, str]:
         key, _, value = _SPLIT_PROPERTY.sub("=", stripped, count=1).partition("=")
         values[key] = _ESCAPED.sub(r"\1", value)
     return values
-
-
-def _read_text(file_system: FileSystem, path: Path) -> str | None:
-    try:
-        return read_file(file_system, path, _SIZE_BYTES_MAX).decode()
-    except FileNotFoundError:
-        return None
-    except UnicodeDecodeError as error:
-        raise CorruptMetadataError(f"{path}: not UTF-8 at byte {error.start}") from None
-    except OSError as error:
-        if error.errno == errno.EFBIG:
-            raise CorruptMetadataError(f"{path}: longer than {_SIZE_BYTES_MAX} bytes") from None
-        raise
