@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from log_model.clock import Clock
 from storage.disk.file_system import FileSystem
 from storage.segment.segment import Segment
 
-
-class _Waiting(NamedTuple):
-    due_ms: int
-    paths: tuple[Path, ...]
-    segment: weakref.ref[Segment]
+Doomed = TypeVar("Doomed")
 
 
-class DeletedFiles:
-    """The ``.deleted`` files of a partition, until ``file.delete.delay.ms`` has passed (spec E7).
-
-    Thread: any.
-    """
+class _Deletions(Generic[Doomed]):
+    """Deletions that wait until they are due, and are tried again if the disk refuses them. Thread: any."""
 
     __slots__ = ("_clock", "_file_system", "_lock", "_waiting")
 
@@ -32,31 +25,22 @@ class DeletedFiles:
         self._clock = clock
         self._lock = threading.Lock()
         # By rising due time, unless the delay was changed. An empty tuple takes no memory.
-        self._waiting: tuple[_Waiting, ...] = ()
+        self._waiting: tuple[tuple[int, Doomed], ...] = ()
 
-    def __len__(self) -> int:
-        return sum(len(waiting.paths) for waiting in self._waiting)
-
-    def add(self, paths: Sequence[Path], segment: Segment, delay_ms: int) -> None:
-        """Unlink ``paths`` after ``delay_ms``; ``segment`` stays readable for its holders."""
+    def _add(self, doomed: Doomed, delay_ms: int) -> None:
         with self._lock:
-            due_ms = self._clock.elapsed_ms() + delay_ms
-            self._waiting = (*self._waiting, _Waiting(due_ms, tuple(paths), weakref.ref(segment)))
+            self._waiting = (*self._waiting, (self._clock.elapsed_ms() + delay_ms, doomed))
 
-    def unlink_due(self) -> int:
-        """Unlink the files that are due; return their number. A file that is gone already is no error.
-
-        Raises:
-            OSError: the disk refused some; these wait for the next call.
-        """
+    def _delete_due(self, delete: Callable[[Doomed], int]) -> int:
+        """Call ``delete`` for each deletion that is due. Return the sum of its results."""
         if not self._waiting:
             return 0
         count, failure = 0, None
         with self._lock:
             now_ms = self._clock.elapsed_ms()
-            for waiting in [entry for entry in self._waiting if entry.due_ms <= now_ms]:
+            for waiting in [entry for entry in self._waiting if entry[0] <= now_ms]:
                 try:
-                    count += self._unlink(waiting)
+                    count += delete(waiting[1])
                 except OSError as error:
                     failure = error
                 else:
@@ -65,35 +49,59 @@ class DeletedFiles:
             raise failure
         return count
 
-    def _unlink(self, waiting: _Waiting) -> int:
-        segment = waiting.segment()
+
+class _Files(NamedTuple):
+    paths: tuple[Path, ...]
+    segment: weakref.ref[Segment]
+
+
+class DeletedFiles(_Deletions[_Files]):
+    """The ``.deleted`` files of a partition, until ``file.delete.delay.ms`` has passed (spec E7).
+
+    Thread: any.
+    """
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return sum(len(files.paths) for _, files in self._waiting)
+
+    def add(self, paths: Sequence[Path], segment: Segment, delay_ms: int) -> None:
+        """Unlink ``paths`` after ``delay_ms``; ``segment`` stays readable for its holders."""
+        self._add(_Files(tuple(paths), weakref.ref(segment)), delay_ms)
+
+    def unlink_due(self) -> int:
+        """Unlink the files that are due; return their number. A file that is gone already is no error.
+
+        Raises:
+            OSError: the disk refused some; these wait for the next call.
+        """
+        return self._delete_due(self._unlink)
+
+    def _unlink(self, files: _Files) -> int:
+        segment = files.segment()
         if segment is not None:
             segment.hold_open()
         del segment
         count = 0
-        for path in waiting.paths:
+        for path in files.paths:
             if self._file_system.exists(path):
                 self._file_system.unlink(path)
                 count += 1
         return count
 
 
-class DeletedDirectories:
+class DeletedDirectories(_Deletions[Path]):
     """The directories of deleted partitions, until ``file.delete.delay.ms`` has passed.
 
     Thread: any.
     """
 
-    def __init__(self, file_system: FileSystem, clock: Clock) -> None:
-        self._file_system = file_system
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._waiting: list[tuple[int, Path]] = []
+    __slots__ = ()
 
     def add(self, directory: Path, delay_ms: int) -> None:
         """Remove ``directory`` after ``delay_ms``."""
-        with self._lock:
-            self._waiting.append((self._clock.elapsed_ms() + delay_ms, directory))
+        self._add(directory, delay_ms)
 
     def remove_due(self) -> int:
         """Remove the directories that are due; return their number.
@@ -101,21 +109,12 @@ class DeletedDirectories:
         Raises:
             OSError: the disk refused some; these wait for the next call.
         """
-        count, failure = 0, None
-        with self._lock:
-            now_ms = self._clock.elapsed_ms()
-            for entry in [entry for entry in self._waiting if entry[0] <= now_ms]:
-                try:
-                    if self._file_system.is_directory(entry[1]):
-                        remove_directory(self._file_system, entry[1])
-                except OSError as error:
-                    failure = error
-                else:
-                    self._waiting.remove(entry)
-                    count += 1
-        if failure is not None:
-            raise failure
-        return count
+        return self._delete_due(self._remove)
+
+    def _remove(self, directory: Path) -> int:
+        if self._file_system.is_directory(directory):
+            remove_directory(self._file_system, directory)
+        return 1
 
 
 def remove_directory(file_system: FileSystem, directory: Path) -> None:
