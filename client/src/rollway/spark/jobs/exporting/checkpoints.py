@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from rollway.spark.jobs.errors import JobError
 from rollway.spark.jobs.exporting.export_lock import ExportLock
@@ -24,6 +24,8 @@ from rollway.spark.jobs.files.hadoop_files import HadoopFiles
 FOLDER = "_rollway"
 """Name of the folder. Spark and other readers ignore names that begin with an underscore."""
 _VERSION = 1
+
+Content = TypeVar("Content")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,19 +88,16 @@ class CheckpointFolder:
         Raises:
             JobError: the file is not a checkpoint.
         """
-        document = self._document("checkpoint.json")
-        if document is None:
-            return None
-        try:
-            return ExportCheckpoint(
+        return self._read(
+            "checkpoint.json",
+            lambda document: ExportCheckpoint(
                 topic=str(document["topic"]),
                 topic_id=str(document["topic_id"]),
                 run=int(document["run"]),
                 offsets=_offsets(document["offsets"]),
                 rows=int(document["rows"]),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise self._broken("checkpoint.json") from None
+            ),
+        )
 
     def read_intent(self) -> RunIntent | None:
         """Read the intent of the run that is under way or was killed; return ``None`` if there is none.
@@ -106,11 +105,9 @@ class CheckpointFolder:
         Raises:
             JobError: the file is not valid.
         """
-        document = self._document("run.json")
-        if document is None:
-            return None
-        try:
-            return RunIntent(
+        return self._read(
+            "run.json",
+            lambda document: RunIntent(
                 run=int(document["run"]),
                 topic_id=str(document["topic_id"]),
                 starts=_offsets(document["starts"]),
@@ -120,9 +117,8 @@ class CheckpointFolder:
                 rows=int(document["rows"]),
                 files=tuple(map(str, document["files"])),
                 is_topic_first=bool(document.get("is_topic_first", True)),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise self._broken("run.json") from None
+            ),
+        )
 
     def begin(self, intent: RunIntent) -> None:
         """Write the intent of a run. First delete the staged files of earlier runs."""
@@ -168,23 +164,20 @@ class CheckpointFolder:
         }
         self._files.replace_text(f"{self._folder}/run.json", f"{json.dumps(document)}\n")
 
-    def _document(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str, parse: Callable[[dict[str, Any]], Content]) -> Content | None:
         text = self._files.read_text(f"{self._folder}/{name}")
         if text is None:
             return None
         try:
             document = json.loads(text)
-        except ValueError:
-            raise self._broken(name) from None
-        if not isinstance(document, dict) or document.get("version") != _VERSION:
-            raise self._broken(name)
-        return document
-
-    def _broken(self, name: str) -> JobError:
-        return JobError(
-            f"{self._folder}/{name} is not of an export of {self._topic} by this version: restore it from a backup. "
-            "Without it everything would be exported again."
-        )
+            if document["version"] != _VERSION:
+                raise ValueError(document["version"])
+            return parse(document)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise JobError(
+                f"{self._folder}/{name} is not of an export of {self._topic} by this version: restore it from a "
+                "backup. Without it everything would be exported again."
+            ) from None
 
 
 def _offsets(value: object) -> dict[int, int]:
