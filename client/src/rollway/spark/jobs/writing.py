@@ -24,9 +24,9 @@ from rollway.spark.jobs.reports import counted, format_bytes
 from rollway.spark.jobs.targets import write_options
 from rollway.spark.jobs.topics import TopicAddress, kafka_error
 from rollway.spark.threads import active_session
+from rollway.spark.write.load_jobs import COMMITTED_STATES
 
 _OLDER_INTERFACE = "spark.sql.sources.useV1SourceList"
-COMMITTED_STATES = ("committing", "committed")
 RENEWALS_MAX = 1_000
 
 # The name of a file has at most 255 bytes.

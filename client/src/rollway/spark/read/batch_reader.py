@@ -12,9 +12,10 @@ from pyspark.sql.types import StructType
 from rollway.client import RollwayClient
 from rollway.spark.actionable import actionable
 from rollway.spark.errors import report_made_again
+from rollway.spark.options.option_values import EARLIEST, LATEST
 from rollway.spark.options.options import ReadOptions
 from rollway.spark.read.fetch_rows import OffsetRange, read_range
-from rollway.spark.read.positions import EARLIEST, LATEST, Limits, check_all_named, ids_of, made_again, subscribed
+from rollway.spark.read.positions import Limits, check_all_named, ids_of, made_again, subscribed
 from rollway.spark.read.splitting import Bounds, split_ranges
 
 _PLACES = {EARLIEST: "earliest", LATEST: "latest"}

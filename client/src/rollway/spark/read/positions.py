@@ -16,11 +16,8 @@ from typing import Any
 
 from rollway.client import OffsetAsk, PartitionOffsets, RollwayClient, TopicNotFoundError
 from rollway.spark.errors import OptionError, StartNotFoundError, report_made_again
-from rollway.spark.options.option_values import TOPIC_ID
+from rollway.spark.options.option_values import EARLIEST, LATEST, TOPIC_ID
 from rollway.spark.options.options import ReadOptions
-
-EARLIEST = -2
-LATEST = -1
 
 Positions = dict[str, dict[int, int]]
 """Offsets by topic and partition."""

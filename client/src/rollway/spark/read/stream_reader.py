@@ -20,11 +20,11 @@ from pyspark.sql.types import StructType
 from rollway.client import PartitionOffsets, RollwayClient, TopicNotFoundError, TopicReplacedError
 from rollway.spark.actionable import actionable
 from rollway.spark.errors import report_loss, report_made_again
+from rollway.spark.options.option_values import LATEST
 from rollway.spark.options.options import ReadOptions
 from rollway.spark.read.admission import DelayedTrigger, limited, new_offsets
 from rollway.spark.read.fetch_rows import OffsetRange, read_range
 from rollway.spark.read.positions import (
-    LATEST,
     Limits,
     Positions,
     TopicIds,

@@ -19,7 +19,8 @@ from rollway.spark.jobs.reports import JobReport, counted, format_bytes, rate
 from rollway.spark.jobs.targets import check_settings, open_target
 from rollway.spark.jobs.topic_limits import DEFAULTS, topic_limits
 from rollway.spark.jobs.topics import TopicAddress
-from rollway.spark.jobs.writing import COMMITTED_STATES, LoadIdentity, Written, check_loaded_into, write_records
+from rollway.spark.jobs.writing import LoadIdentity, Written, check_loaded_into, write_records
+from rollway.spark.write.load_jobs import COMMITTED_STATES
 
 SAMPLE_ROWS = 3
 REWRITTEN = (

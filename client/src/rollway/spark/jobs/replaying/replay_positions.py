@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from rollway.client import RollwayClient
 from rollway.spark.jobs.errors import JobError
 from rollway.spark.jobs.reports import counted
-from rollway.spark.jobs.writing import COMMITTED_STATES, LoadIdentity
+from rollway.spark.jobs.writing import LoadIdentity
+from rollway.spark.write.load_jobs import COMMITTED_STATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
