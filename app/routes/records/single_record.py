@@ -105,11 +105,7 @@ async def get_record(
             raise _no_record(offset)
         hold.settle(len(content), always_bytes=TEXT_BYTES_MIN)
         response = _record_response(request, log, offset, encoding, content, hold)
-    if not isinstance(response, HeldResponse):
-        hold.release()
-        return response
-    _charge(request, fetching, "json", len(response.body))
-    return response
+    return _charged(request, fetching, "json", response, hold)
 
 
 def _read_of(offset: int, isolation: Isolation) -> Read:
@@ -183,11 +179,7 @@ async def get_record_value(
         if found is None:
             raise _no_record(offset)
         response = _value_response(request, log, offset, found, hold)
-    if not isinstance(response, HeldResponse):
-        hold.release()
-        return response
-    _charge(request, fetching, "value", len(response.body))
-    return response
+    return _charged(request, fetching, "value", response, hold)
 
 
 def _value_response(
@@ -219,14 +211,18 @@ def _value_response(
     return HeldResponse(value, headers, media_type, hold, 200 if part is None else 206)
 
 
-def _charge(request: Request, fetching: Fetching, form: str, size_bytes: int) -> None:
-    """Count a response, which always has its record, against the fetch quota.
+def _charged(request: Request, fetching: Fetching, form: str, response: Response, hold: Hold) -> Response:
+    """Return the response. One with a record is counted against the fetch quota; for any other the hold is released.
 
     A client that exceeds the quota must wait before its next request.
     """
-    if sends_body(request.scope):
+    if not isinstance(response, HeldResponse):
+        hold.release()
+    elif sends_body(request.scope):
+        size_bytes = len(response.body)
         fetching.count_fetched(form, size_bytes)
         request_context.throttle(fetching.quotas.charge(QuotaKind.FETCH, Client.of_request(), size_bytes))
+    return response
 
 
 def _no_record(offset: int) -> Problem:
