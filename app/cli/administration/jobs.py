@@ -16,10 +16,6 @@ commands = typer.Typer(help="List, describe and abort load jobs.", rich_markup_m
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
 
 
-def _path(job_id: str, *parts: str) -> str:
-    return path_of("jobs", job_id, *parts)
-
-
 @commands.command("list")
 def list_jobs(
     state: Annotated[
@@ -78,7 +74,7 @@ def describe_job(
       rollway jobs describe 9f86d081884c7d65
     """
     with open_session(server, api_key) as session:
-        found = session.get(_path(job_id))
+        found = session.get(path_of("jobs", job_id))
     if as_json:
         print_json(found)
         return
@@ -107,7 +103,7 @@ def abort_job(
       rollway jobs abort 9f86d081884c7d65
     """
     with open_session(server, api_key) as session:
-        ended = session.send("POST", _path(job_id, "abort"), None)
+        ended = session.send("POST", path_of("jobs", job_id, "abort"))
     if as_json:
         print_json(ended)
     else:

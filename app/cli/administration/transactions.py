@@ -17,10 +17,6 @@ commands = typer.Typer(help="List, describe and abort transactions.", rich_marku
 TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="Transactional id of the producer.")]
 
 
-def _path(transactional_id: str, *parts: str) -> str:
-    return path_of("transactions", transactional_id, *parts)
-
-
 @commands.command("list")
 def list_transactions(
     state: Annotated[
@@ -73,7 +69,7 @@ def describe_transaction(
       rollway transactions describe orders-loader
     """
     with open_session(server, api_key) as session:
-        found = session.get(_path(transactional_id))
+        found = session.get(path_of("transactions", transactional_id))
     if as_json:
         print_json(found)
         return
@@ -103,7 +99,7 @@ def abort_transaction(
       rollway transactions abort orders-loader
     """
     with open_session(server, api_key) as session:
-        found = session.get(_path(transactional_id))
+        found = session.get(path_of("transactions", transactional_id))
         state = found["state"]
         if state == "prepare_abort":
             raise CommandError(
@@ -116,5 +112,5 @@ def abort_transaction(
             # The service would accept the abort, and fence a producer that is between two transactions.
             raise CommandError(f"{transactional_id} has no open transaction: it is {state}.")
         producer = {name: found[name] for name in ("producer_id", "producer_epoch")}
-        ended = session.send("POST", _path(transactional_id, "abort"), producer)
+        ended = session.send("POST", path_of("transactions", transactional_id, "abort"), producer)
     print_result(ended, f"The transaction of {transactional_id} is aborted.", as_json=as_json)
