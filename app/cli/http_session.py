@@ -261,9 +261,10 @@ def error_of_problem(problem: object, status: int, reason: str = "") -> ServiceE
     if not isinstance(problem, dict):
         return ServiceError(f"The service answered {status} {reason}".rstrip() + ".", status=status)
     detail = str(problem.get("detail") or problem.get("title") or f"The service answered {status}")
+    errors = problem.get("errors")
     reasons = [
         f"{item.get('pointer', '')}: {item.get('detail', '')}".removeprefix(": ")
-        for item in _list_or_empty(problem.get("errors"))
+        for item in (errors if isinstance(errors, list) else ())
         if isinstance(item, dict) and str(item.get("detail", "")) not in detail
     ]
     if reasons:
@@ -291,10 +292,6 @@ def _with_way_out(detail: str) -> str:
 
 def _integer_or_none(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _list_or_empty(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 class Session:

@@ -108,10 +108,6 @@ class Metrics:
         """Add a gauge that calls ``value`` when the metrics are collected."""
         Gauge(name, text, registry=self.registry).set_function(value)
 
-    def count_throttled(self, quota: str) -> None:
-        """Count a request that exceeded a quota of this kind."""
-        self.throttled_requests.labels(quota).inc()
-
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)

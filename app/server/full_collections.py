@@ -65,14 +65,10 @@ class _Collections:
         added = created - self._left_out
         if self._sees_all:
             self._all_seen = created
-        elif added < PARTITIONS_MIN or _survivor_count() > OTHER_OBJECTS_MAX + added * PARTITION_OBJECTS:
+        elif added < PARTITIONS_MIN or len(gc.get_objects(_OLDEST)) > OTHER_OBJECTS_MAX + added * PARTITION_OBJECTS:
             return
         self._left_out = created
         gc.freeze()
 
 
 _OLDEST = 2
-
-
-def _survivor_count() -> int:
-    return len(gc.get_objects(generation=_OLDEST))

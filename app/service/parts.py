@@ -51,7 +51,8 @@ class Parts:
         self.body_budget = ByteBudget(settings.request_bodies_bytes_max, "bodies of requests")
         self.answer_budget = ByteBudget(settings.decoded_answers_bytes_max, "long answers")
         self.rooms = WorkRooms(settings.decoding_bytes_max, self.answer_budget)
-        self.quotas = Quotas(engine.clock, quota_table, on_throttled=metrics.count_throttled)
+        throttled = metrics.throttled_requests
+        self.quotas = Quotas(engine.clock, quota_table, on_throttled=lambda quota: throttled.labels(quota).inc())
         self.quota_control = QuotaControl(self.quotas, quota_store, pools)
         self.engine = engine
         self.load_jobs = LoadJobs(

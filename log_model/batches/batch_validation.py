@@ -96,11 +96,7 @@ class ValidBatch:
         """Make every record report ``now_ms``, and compute the CRC again (spec E15)."""
         (attributes,) = struct.unpack_from(">h", self.head, _ATTRIBUTES_AT)
         struct.pack_into(">h", self.head, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME_BIT)
-        self._set_max_timestamp(now_ms)
-
-    def set_create_time_max(self, max_timestamp: int) -> None:
-        """Replace a wrong maximum timestamp by the largest of the records (spec E15)."""
-        self._set_max_timestamp(max_timestamp)
+        self.set_max_timestamp(now_ms)
 
     def set_producer(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
@@ -119,7 +115,8 @@ class ValidBatch:
         self._set_crc()
         self.header = parse_header(self.head)
 
-    def _set_max_timestamp(self, max_timestamp: int) -> None:
+    def set_max_timestamp(self, max_timestamp: int) -> None:
+        """Replace the maximum timestamp, and compute the CRC again (spec E15)."""
         struct.pack_into(">q", self.head, _MAX_TIMESTAMP_AT, max_timestamp)
         self.max_timestamp = max_timestamp
         self._set_crc()
@@ -296,7 +293,7 @@ def _check_codec(batch: RecordBatch, config: TopicConfig, position: int) -> None
 def _valid(head: memoryview, body: memoryview, header: BatchHeader, max_timestamp: int) -> ValidBatch:
     valid = ValidBatch(bytearray(head), body, header, max_timestamp)
     if max_timestamp != header.max_timestamp:
-        valid.set_create_time_max(max_timestamp)
+        valid.set_max_timestamp(max_timestamp)
     return valid
 
 

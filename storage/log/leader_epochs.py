@@ -122,7 +122,7 @@ class LeaderEpochs:
         except OSError:
             if self._is_stale:
                 try:
-                    run(self._restore)
+                    run(lambda: self._replace(self.entries))
                 except OSError as second:
                     why = f"a leader epoch could not be begun, nor removed again: {second.strerror}"
                     raise OSError(errno.EIO, why, self._path) from second
@@ -221,9 +221,6 @@ class LeaderEpochs:
             raise
         self.entries = entries
         self._is_stale = False
-
-    def _restore(self) -> None:
-        self._replace(self.entries)
 
 
 def _parse_entry(fields: list[str]) -> EpochEntry:

@@ -56,7 +56,11 @@ def restore_producers(
             completed = replay_segment(producers, segment, segment.base_offset)
         aborted = [entry.to_aborted() for entry in completed if entry.is_aborted]
         if damage and _is_sound(segment, end, checkpoint):
-            aborted += [entry for entry in segment.transactions.entries() if _lies_in(damage, entry.last_offset)]
+            aborted += [
+                entry
+                for entry in segment.transactions.entries()
+                if any(lost.start <= entry.last_offset < lost.end for lost in damage)
+            ]
             aborted.sort(key=lambda entry: entry.last_offset)
         segment.transactions.replace(aborted)
         if segment is not segments[-1]:
@@ -65,10 +69,6 @@ def restore_producers(
     if known_end != log_end:
         replay_producers(producers, segments, log_end, without_producers=without_producers)
     return known_end is None and unsure is not segments
-
-
-def _lies_in(damage: Sequence[OffsetRange], offset: Offset) -> bool:
-    return any(lost.start <= offset < lost.end for lost in damage)
 
 
 def _is_sound(segment: Segment, end: Offset, checkpoint: TransactionCheckpoint) -> bool:

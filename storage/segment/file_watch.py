@@ -39,7 +39,7 @@ class FileWatch:
         size_bytes = active.size_bytes
         if self._segment is active and self._size_bytes == size_bytes:
             return
-        active.check_file()
+        active.log.check(size_bytes)
         file = active.file
         if self._segment is active and self._size_bytes < size_bytes:
             seen = file.read(self._size_bytes - len(self._tail), len(self._tail) + 1 + _MAGIC_AT)

@@ -267,10 +267,6 @@ class Segment:
         self.transactions.undo(log_end)
         self.builder.restart(max_timestamp)
 
-    def check_file(self) -> None:
-        """Check the log file; see ``SegmentFile.check``. Thread: the writer."""
-        self.log.check(self.size_bytes)
-
     def flush(self, written_bytes: int | None = None) -> None:
         """Make all appended batches durable, aborted transactions included.
 

@@ -9,6 +9,7 @@ Thread: the event loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 from app.engine.appending import AppendOptions, Outcome
@@ -92,13 +93,10 @@ class DelayedProduce(DelayedOperation):
         if self._pending and self.done.done() and not self.done.cancelled() and self.done.result() is Wake.SHUTDOWN:
             left: Callable[[AppendResult], Problem] = _shutting_down
         else:
-            left = self._timed_out
+            left = partial(timed_out, self._options)
         self._outcomes |= {place: left(result) for place, (_, result) in self._pending.items()}
         self._pending = {}
         return [self._outcomes[place] for place in range(len(self._outcomes))]
-
-    def _timed_out(self, result: AppendResult) -> Problem:
-        return timed_out(self._options, result)
 
 
 def _shutting_down(result: AppendResult) -> Problem:

@@ -121,8 +121,4 @@ def _document(app: FastAPI) -> tuple[bytes, str]:
 @needs_authentication
 async def get_docs(request: Request, service: ServiceOf) -> HTMLResponse:
     """Return the whole document with its examples as an HTML page that loads nothing from other hosts."""
-    return HTMLResponse(await call_in(service.pools.read, functools.partial(_page, request.app)))
-
-
-def _page(app: FastAPI) -> str:
-    return render_page(app.state.whole_document())
+    return HTMLResponse(await call_in(service.pools.read, lambda: render_page(request.app.state.whole_document())))

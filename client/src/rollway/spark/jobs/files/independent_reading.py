@@ -116,7 +116,8 @@ def independent_records(spark: SparkSession, source: FileSource, expressions: Re
         JobError: the files cannot be found, or an expression or the schema is wrong.
     """
     # Only the names and types of the columns are used, not their content.
-    loaded, corrupt = read_files(spark, replace(source, where=None), with_columns=_needs_columns(source, expressions))
+    with_columns = expressions.need_columns or source.where is not None
+    loaded, corrupt = read_files(spark, replace(source, where=None), with_columns=with_columns)
     if not loaded.columns:
         return record_rows(loaded, expressions)
     discovering = discovering_session(spark)
@@ -150,10 +151,6 @@ def independent_records(spark: SparkSession, source: FileSource, expressions: Re
     value = expressions if expressions.value is not None else replace(expressions, value=quoted(LINE))
     chosen = typed if source.where is None else chosen_rows(typed, source.where, CORRUPT)
     return record_rows(chosen, value, corrupt=CORRUPT)
-
-
-def _needs_columns(source: FileSource, expressions: RecordExpressions) -> bool:
-    return expressions.need_columns or source.where is not None
 
 
 def _separator(source: FileSource) -> str:
