@@ -12,10 +12,10 @@ import resource
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from app.settings import Settings
 from log_model.errors import PolicyViolationError, TooManyOpenFilesError
+from storage.manager.log_manager import LogManager
 from storage.manager.topic_registry import Topic
 
 SEGMENT_DESCRIPTORS = 8_192
@@ -37,22 +37,6 @@ def connections_within(descriptors: int) -> int:
     return max(descriptors // 2, descriptors - SEGMENT_DESCRIPTORS)
 
 
-class Topics(Protocol):
-    """Makes topics and partitions without regard to limits."""
-
-    @property
-    def topics(self) -> Mapping[str, Topic]:
-        """Every topic by its name."""
-
-    def create_topic(self, name: str, partition_count: int, config: Mapping[str, object]) -> tuple[Topic, bool]:
-        """Make a topic, or return the existing one; the second value says whether it was made."""
-
-    def alter_topic(
-        self, name: str, *, config: Mapping[str, object | None], partition_count: int | None = None
-    ) -> Topic:
-        """Change settings, or add partitions."""
-
-
 class PartitionRoom:
     """Makes topics and partitions within the limits. A start opens existing partitions in any case.
 
@@ -61,7 +45,7 @@ class PartitionRoom:
 
     def __init__(
         self,
-        topics: Topics,
+        topics: LogManager,
         settings: Settings,
         *,
         descriptors_allowed: Callable[[], int] | None = None,

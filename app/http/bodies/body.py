@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import AsyncIterator, Iterator
-from typing import Protocol
 
 import zstandard
 from starlette.requests import ClientDisconnect, Request
@@ -133,29 +132,19 @@ async def _received(request: Request) -> AsyncIterator[bytes]:
         yield message.pop("body", b"")
 
 
-class _Decoder(Protocol):
-    @property
-    def window_bytes(self) -> int:
-        """The bytes of content that the decoder keeps; 0 if they are few."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the stream may end here."""
-
-    def decode(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the decoded content of ``chunk`` in pieces. An empty piece stands for the work of a new member."""
-
-
 class _GzipDecoder:
     """A decoder of gzip members, one behind the other."""
 
     window_bytes = 0
+    """The bytes of content that the decoder keeps: few."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=31)
         self.is_complete = True
+        """Whether the stream may end here."""
 
     def decode(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the decoded content of ``chunk`` in pieces. An empty piece stands for the work of a new member."""
         while chunk:
             if self._member.eof:
                 self._member = zlib.decompressobj(wbits=31)
@@ -228,7 +217,7 @@ _DECODERS: dict[str, type[_GzipDecoder | _ZstdDecoder]] = {
 }
 
 
-def _decoder_for(request: Request) -> _Decoder | None:
+def _decoder_for(request: Request) -> _GzipDecoder | _ZstdDecoder | None:
     header = ",".join(request.headers.getlist("content-encoding"))
     codings = [coding for coding in (part.strip().lower() for part in header.split(",")) if coding != "identity"]
     if not any(codings):

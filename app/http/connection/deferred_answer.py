@@ -21,10 +21,9 @@ from app.http.connection.fast_path_interface import (
     RequestHead,
     headers_of,
 )
+from app.http.connection.response_cycle import Connection
 from app.http.transfer.file_transfer import FileTransfer, StalledError
-from app.http.transfer.transfer_turns import TransferTurns
 from app.http.transfer.unsent_parts import FileEndedError
-from app.http.transfer.wire import Wire
 from app.problems import kinds, request_context
 from app.problems.engine import internal_error
 from app.problems.problem import Problem
@@ -32,21 +31,13 @@ from app.problems.problem import Problem
 logger = logging.getLogger(__name__)
 
 
-class DeferringConnection(Protocol):
+class DeferringConnection(Connection, Protocol):
     """The connection as its deferred answers use it."""
 
-    stall_timeout_ms: int
-    unsent_bytes_max: int
-    transfers: ClassVar[TransferTurns]
     transport: asyncio.Transport
-    loop: asyncio.AbstractEventLoop
     flow: Any
     tasks: Any
     fast_path: ClassVar[PlainDispatcher]
-
-    @property
-    def wire(self) -> Wire:
-        """The socket of the connection."""
 
     def head_of(self, call: PlainCall, answer: PlainAnswer, *, keep_alive: bool) -> bytes:
         """Return the whole head of an answer that is sent now."""
@@ -62,9 +53,6 @@ class DeferringConnection(Protocol):
 
     def wait_for_answer(self, deferred: DeferredAnswer, timeout_ms: int) -> None:
         """Call ``deferred.expire`` after ``timeout_ms``, unless the answer is complete by then."""
-
-    def cut(self) -> None:
-        """Drop the connection and all unsent bytes."""
 
 
 class _NoEvent:
