@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 
@@ -79,21 +80,17 @@ class JobEndings:
 
     async def _pause(self) -> None:
         """Wait before another try, or until the service stops."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RETRY_MS / 1000):
                 await self._stopped.wait()
-        except TimeoutError:
-            pass
 
     async def wait(self, job_ids: Sequence[str], wait_ms: int) -> None:
         """Return when these jobs are over, or after ``wait_ms``."""
         waits = [self._store.active[job_id].ended for job_id in job_ids if job_id in self._store.active]
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_ms / 1000):
                 for ended in waits:
                     await ended.wait()
-        except TimeoutError:
-            pass
 
     async def ended(self, job_id: str, wait_ms: int) -> LoadJob:
         """Return the job once it is over.

@@ -53,15 +53,13 @@ def _lacks_entries(index: OffsetIndex, log: SegmentFile, settings: IndexSettings
     """
     position = 0 if index.last_entry is None else index.last_entry.position
     builder, missing = IndexBuilder(log.base_offset, settings.interval_bytes), 0
-    try:
+    # A reader of a damaged part of the log receives the error.
+    with contextlib.suppress(CorruptionError):
         for batch in log.walk(position, log.size_bytes):
             header = batch.header
             missing += builder.add(Offset(header.last_offset), header.max_timestamp, header.size_bytes)
             if missing > _MISSING_MAX:
                 return True
-    except CorruptionError:
-        # A reader of that part of the log receives the error.
-        pass
     return False
 
 

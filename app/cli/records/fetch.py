@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
@@ -157,12 +158,10 @@ class RecordWriter:
         Raises:
             AnswerError: the line is no record.
         """
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             record = self._decoder.decode(line)
             if has_member(record, "value"):
                 return bytes_of(record, "value") or b""
-        except (ValueError, RecursionError):
-            pass
         raise AnswerError("The answer has a line that is no record; is this the address of a Rollway service?")
 
     def write_raw(self, piece: bytes) -> None:

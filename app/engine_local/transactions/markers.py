@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import MutableMapping
 
@@ -132,11 +133,9 @@ class MarkerWriter:
     async def pause(self, delay_ms: int) -> None:
         """Wait between two attempts, or until ``hurry`` is called."""
         hurry = self._hurry
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_ms / 1000):
                 await hurry.wait()
-        except TimeoutError:
-            pass
 
     async def _write_once(self, name: PartitionName, marker: TransactionMarker) -> None:
         try:
