@@ -14,7 +14,7 @@ import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -502,25 +502,3 @@ def _sentence(error: ValidationError) -> str:
             text = fault["msg"].removeprefix("Value error, ")
             reasons.append(f"{name}: {text}" if name else text)
     return f"The settings are wrong: {'; '.join(reasons)}."
-
-
-class SettingRow(NamedTuple):
-    """One setting for the reference: its name, its environment variable, its default, one sentence."""
-
-    name: str
-    variable: str
-    default: object
-    description: str
-
-
-def documented_settings() -> list[SettingRow]:
-    """Return every setting in the order of the reference."""
-    return [
-        SettingRow(
-            name,
-            f"{ENVIRONMENT_PREFIX}{name}".upper(),
-            field.get_default(call_default_factory=True, validated_data={}),
-            field.description or "",
-        )
-        for name, field in Settings.model_fields.items()
-    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -149,8 +149,3 @@ class RequestMetrics:
         route = getattr(scope.get("route"), "path", _UNMATCHED)
         method = scope["method"] if route != _UNMATCHED else _UNMATCHED
         self._metrics.count_request(method, route, status, time.perf_counter() - began)
-
-
-def metric_names(metrics: Metrics) -> Iterable[str]:
-    """Return every metric's name, for the reference page."""
-    return sorted(family.name for family in metrics.registry.collect())

@@ -33,7 +33,6 @@ LOCK = ".lock"
 OFFSET_DIGITS = 20
 FILE_NAME_LENGTH_MAX = 255
 PARTITION_COUNT_MAX = 10_000
-SEGMENT_SIZE_BYTES_MAX = 2**31 - 1
 
 _DELETE_DIRECTORY = re.compile(r"(?P<name>.+)\.(?P<id>[0-9a-f]{32})-(?P<kind>delete|future|stray)")
 _OFFSET_NAME = re.compile(r"(?P<offset>[0-9]+)(?P<suffix>\.[a-z]+)(?P<state>\.deleted|\.cleaned|\.swap)?")
