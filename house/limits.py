@@ -77,8 +77,6 @@ class Statements:
     before: Mapping[str, int]
     allowance: int
     aim_percent: int
-    uncounted: Mapping[str, str]
-    """Places whose statements do not count, with the reason."""
 
     @property
     def most(self) -> int:

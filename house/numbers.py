@@ -28,9 +28,6 @@ class Numbers:
     methods: dict[str, int]
     lines: dict[str, int]
     statements: dict[str, int]
-    """Of each place, without those of ``uncounted``."""
-    uncounted: dict[str, int]
-    """The statements of each place that does not count."""
     imports: dict[Kind, int]
     walks: dict[str, Walk]
     """By entry; without those whose function or parameter is not there."""
@@ -60,22 +57,20 @@ class Numbers:
 
 
 def measure(root: Path, limits: Limits) -> Numbers:
-    """Measure the tree below ``root``; ``limits`` name the walks and the places that do not count.
+    """Measure the tree below ``root``; ``limits`` name the walks.
 
     Raises:
         SyntaxError, tokenize.TokenError: a file cannot be read.
     """
     tree = SourceTree(root)
     imports = imports_of(tree)
-    uncounted = limits.statements.uncounted
     return Numbers(
         folders=folder_sizes(tree, *PACKAGES),
         rooms={package: rooms_of(package, tree, imports) for package in PACKAGES},
         module_circles=module_circles(imports, *PACKAGES),
         methods=method_counts(tree),
         lines=line_counts(tree),
-        statements={place: statements_of(tree, place, without=uncounted) for place in limits.statements.before},
-        uncounted={place: statements_of(tree, place) for place in uncounted},
+        statements={place: statements_of(tree, place) for place in limits.statements.before},
         imports=dict(Counter(each.kind for each in imports)),
         walks=dict(_walks(tree, limits)),
     )

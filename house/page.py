@@ -142,9 +142,6 @@ def _size(numbers: Numbers, limits: Limits) -> Iterator[str]:
     rows = [(code(place), allowed.before[place], count) for place, count in numbers.statements.items()]
     yield from table(("statements of", f"at {allowed.commit}", "today"), [*rows, ("total", before, now)])
     yield ""
-    rows_uncounted = ((code(place), numbers.uncounted[place], reason) for place, reason in allowed.uncounted.items())
-    yield from table(("statements that do not count", "today", "reason"), rows_uncounted)
-    yield ""
     yield from table(
         ("imports of our modules", "today"), ((words, numbers.imports.get(kind, 0)) for kind, words in KINDS.items())
     )

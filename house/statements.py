@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from house.sources import Source, SourceTree, is_below
+from house.sources import Source, SourceTree
 
 
 def statement_count(source: Source) -> int:
@@ -16,8 +14,6 @@ def statement_count(source: Source) -> int:
     return sum(not line.is_text for line in source.logical_lines)
 
 
-def statements_of(tree: SourceTree, place: str, *, without: Iterable[str] = ()) -> int:
-    """The statements of the files in ``place`` that are in none of the places ``without``."""
-    without = tuple(without)
-    sources = (each for each in tree.below(place) if not any(is_below(each.path, other) for other in without))
-    return sum(map(statement_count, sources))
+def statements_of(tree: SourceTree, place: str) -> int:
+    """The statements of the files in ``place``."""
+    return sum(map(statement_count, tree.below(place)))

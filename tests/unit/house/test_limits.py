@@ -39,7 +39,7 @@ def test_a_number_without_a_goal_has_no_limit() -> None:
 
 
 def test_statements_are_held_to_their_total() -> None:
-    limit = Statements("abc", {"app": 100, "storage": 50}, allowance=5, aim_percent=95, uncounted={})
+    limit = Statements("abc", {"app": 100, "storage": 50}, allowance=5, aim_percent=95)
     assert (limit.most, limit.aim) == (155, 142)
     assert list(limit.faults({"app": 155, "storage": 0})) == []
     assert [each.text for each in limit.faults({"app": 100, "storage": 56})] == [
