@@ -9,14 +9,25 @@ from __future__ import annotations
 import asyncio
 import mmap
 import sys
+from collections.abc import Sequence
 from typing import Protocol
 
 SINK_BYTES_MIN = 192 * 1024
 """Size from which a body has a sink. Smaller bodies are faster in pieces."""
 
 _STEP_BYTES = 256 * 1024
-# References of the list, of the loop variable and of the call that counts.
-_OWN_REFERENCES = 3
+
+
+def _free_buffer(buffers: Sequence[mmap.mmap], size_bytes: int, own_references: int) -> mmap.mmap | None:
+    """Return a buffer of this size that has no more references than ``own_references``; ``None`` if there is none."""
+    for buffer in buffers:
+        if size_bytes <= len(buffer) <= 4 * size_bytes and sys.getrefcount(buffer) <= own_references:
+            return buffer
+    return None
+
+
+# The references of the list, of the loop variable and of the call that counts. Not each version of Python counts all.
+_OWN_REFERENCES = next(count for count in range(1, 8) if _free_buffer([mmap.mmap(-1, 1)], 1, count) is not None)
 
 
 class BodyBuffers:
@@ -32,9 +43,9 @@ class BodyBuffers:
 
     def take(self, size_bytes: int) -> memoryview:
         """Return a view of ``size_bytes`` that belongs to the caller. Its content is undefined."""
-        for buffer in self._kept:
-            if size_bytes <= len(buffer) <= 4 * size_bytes and sys.getrefcount(buffer) <= _OWN_REFERENCES:
-                return memoryview(buffer)[:size_bytes]
+        free = _free_buffer(self._kept, size_bytes, _OWN_REFERENCES)
+        if free is not None:
+            return memoryview(free)[:size_bytes]
         # Unlike a bytearray, this takes no memory until it is written, so a body that never comes costs none.
         made = mmap.mmap(-1, -(-size_bytes // _STEP_BYTES) * _STEP_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if len(made) <= self._kept_bytes_max:
