@@ -62,7 +62,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all engine-test kill-test history-test retry-test fuzz-http openapi-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check format bench bench-compare bench-peers bench-spark soak flame-graphs sdks wheels wheels-test house docs openapi contract contract-release contract-oasdiff lock clean
+.PHONY: help setup run demo demo-http test test-all engine-test kill-test history-test retry-test fuzz-http openapi-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check check-types check-style check-imports check-documents check-house format bench bench-compare bench-peers bench-spark soak flame-graphs sdks wheels wheels-test house docs openapi contract contract-release contract-oasdiff lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -167,13 +167,24 @@ loop-test: setup ## the CPU time of the loop's longest turn, for a table of host
 	$(BIN)/python -m tests.failures.loop_turns
 
 check: setup ## lint, format, types, import directions, house numbers, whether generated files are fresh, and the contract with SDKs
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-style check-imports check-documents check-house
+
+check-types:
+	$(BIN)/mypy
+
+check-style:
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+
+check-imports:
 	$(BIN)/lint-imports
+
+check-documents:
 	@$(BIN)/rollway openapi | cmp -s - openapi/openapi.json || { echo "openapi/openapi.json is stale: run make openapi"; exit 1; }
 	$(BIN)/python -m openapi.contract
 	$(BIN)/python -m docs.generate --check
+
+check-house:
 	$(BIN)/python -m house --check
 
 format: setup ## format the code and fix what the linter can fix
