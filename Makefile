@@ -31,8 +31,10 @@ DATA_DIR ?= rollway-data
 DEMO_DIR ?= demo-data
 # Where `make bench` writes its table, figures and plots.
 BENCH_DIR ?= bench-results
-# Two more than there are cores, as many tests wait: for a kill, for Spark, for the disk.
-JOBS ?= $(shell expr $$(nproc) + 2)
+# One more than there are cores, as many tests wait: for a kill, for Spark, for the disk. Each process also costs: it
+# collects all tests and begins a Spark of its own. Short runs have few processes for that reason.
+JOBS ?= $(shell expr $$(nproc) + 1)
+SHORT_JOBS := 2
 
 # How much more the long tests do than CI: cycles of kill -9, and how many times the simulated crashes of `make test`.
 KILL_CYCLES ?= 500
@@ -113,8 +115,8 @@ $(SDKS_STAMP): requirements/openapi-python-client.lock sdks/generators.py $(SETU
 
 test: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) $(SDKS_STAMP) ## run the tests (CI does a quarter of the simulated crashes and half of the history)
 	$(PYTEST) $(PARALLEL) -m "not slow"
-	ROLLWAY_PURE_PYTHON=1 $(PYTEST) -n $(JOBS) -m "not slow" $(WITHOUT_COMPILER)
-	ENGINE=memory $(PYTEST) -n $(JOBS) -m "not slow" $$($(BIN)/python -m tests.support.engine_list quick)
+	ROLLWAY_PURE_PYTHON=1 $(PYTEST) -n $(SHORT_JOBS) -m "not slow" $(WITHOUT_COMPILER)
+	ENGINE=memory $(PYTEST) -n $(SHORT_JOBS) -m "not slow" $$($(BIN)/python -m tests.support.engine_list quick)
 
 test-all: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) $(SDKS_STAMP) ## run every test, the long ones too (500 kill cycles, larger crash runs, 1 GiB of memory)
 	KILL_CYCLES=$(KILL_CYCLES) CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL)
