@@ -88,7 +88,12 @@ def test_compiled_modules_keep_the_contracts(graph: grimp.ImportGraph, options: 
         ("app/http/connection/request_heads_c.pxd", "from app.fast_path.handlers_c cimport a\n", "Rooms of app"),
         ("storage/segment/planted_c.pyx", "from os import (\n    pread,\n)\n", "Only storage.disk.file_system"),
         ("log_model/planted_c.pyx", "import asyncio\n", "storage and log_model are synchronous"),
-        ("app/routes/planted_c.pyx", "import storage.index.offset_index\n", "The service sees logs and snapshots"),
+        ("app/routes/planted_c.pyx", "import storage.index.offset_index\n", "The service takes of storage only"),
+        ("app/metrics/planted_c.pyx", "import storage.manager.log_manager\n", "The service takes of storage only"),
+        ("app/fetch/planted_c.pyx", "import app.engine_local.engine\n", "Routes, appends and fetches"),
+        ("app/routes/planted_c.pyx", "import app.service.service\n", "Routes, appends and fetches"),
+        ("client/src/rollway/records/planted_c.pyx", "import typer\n", "The library knows nothing"),
+        ("client/src/rollway/spark/read/planted_c.pyx", "import rollway.spark.command\n", "Rooms of the library"),
     ],
 )
 def test_a_planted_import_against_a_direction_is_found(
