@@ -17,7 +17,8 @@ from app.access.operations import Operation, Pattern, PatternKind, ResourceKind
 from log_model.errors import CorruptionError
 from storage.disk.checked_json import dump_checked, parse_checked
 from storage.disk.file_names import TEMPORARY_SUFFIX
-from storage.disk.file_system import FileSystem, read_file, write_file_atomically
+from storage.disk.file_system import FileSystem
+from storage.disk.whole_files import read_file, write_file_atomically
 
 _VERSION = 1
 FILE_BYTES_MAX = 32 * 1024 * 1024

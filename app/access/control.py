@@ -19,7 +19,7 @@ from app.problems.problem import invalid_value, json_pointer
 from app.settings import Settings
 from log_model.clock import Clock
 from log_model.errors import outcome_unknown, refused_by_system
-from storage.disk.file_system import NotDurableError
+from storage.disk.whole_files import NotDurableError
 
 Result = TypeVar("Result")
 

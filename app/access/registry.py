@@ -32,7 +32,8 @@ from app.access.operations import (
     implied_by,
 )
 from schemas.names import KEY_PRINCIPAL
-from storage.disk.file_system import FileSystem, NotDurableError
+from storage.disk.file_system import FileSystem
+from storage.disk.whole_files import NotDurableError
 
 ACCESS_DIRECTORY = "access"
 KEYS_MAX = 10_000

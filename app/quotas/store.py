@@ -8,7 +8,8 @@ from typing import Any
 from app.quotas.limits import QUOTA_COUNT_MAX, QuotaEntity, QuotaKind, QuotaTable
 from log_model.errors import CorruptionError, outcome_unknown, refused_by_system
 from storage.disk.checked_json import dump_checked, parse_checked
-from storage.disk.file_system import FileSystem, NotDurableError, read_file, write_file_atomically
+from storage.disk.file_system import FileSystem
+from storage.disk.whole_files import NotDurableError, read_file, write_file_atomically
 
 FILE = "quotas"
 _VERSION = 1

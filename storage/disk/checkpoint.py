@@ -10,7 +10,8 @@ from typing import TypeVar
 from log_model.errors import CorruptionError
 from log_model.names import PartitionName, topic_name_problem
 from log_model.offsets import Offset
-from storage.disk.file_system import FileSystem, read_text, write_file_atomically
+from storage.disk.file_system import FileSystem
+from storage.disk.whole_files import read_text, write_file_atomically
 
 _VERSION = "0"
 _SIZE_BYTES_MAX = 64 * 1024 * 1024

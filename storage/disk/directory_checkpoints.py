@@ -18,8 +18,9 @@ from storage.disk.ballast import Ballast
 from storage.disk.checked_json import dump_checked, parse_checked
 from storage.disk.checkpoint import CorruptCheckpointError, OffsetCheckpoint
 from storage.disk.file_names import HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from storage.disk.file_system import FileSystem, read_file, write_file_atomically
+from storage.disk.file_system import FileSystem
 from storage.disk.truncation_gaps import TruncationGaps
+from storage.disk.whole_files import read_file, write_file_atomically
 
 _logger = logging.getLogger(__name__)
 

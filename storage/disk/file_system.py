@@ -22,9 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from log_model.errors import CorruptionError
 from storage.disk.file_lock import FILE_MODE, LocalLock, is_locked, leads_to, lock_whole
-from storage.disk.file_names import TEMPORARY_SUFFIX
 
 _WRITE_VECTOR_MAX = 1024
 
@@ -39,10 +37,6 @@ _RESERVED_BYTES_MAX = 8 * 1024 * 1024
 _KEEP_SIZE = 1
 # SYNC_FILE_RANGE_WRITE alone: it does not wait, and leaves the report of a failed write to fsync.
 _BEGIN_WRITING = 2
-
-
-class NotDurableError(OSError):
-    """A change is visible, but the disk refused to make it durable: the next start may find it or not."""
 
 
 class Lock(Protocol):
@@ -148,77 +142,6 @@ class FileSystem(Protocol):
 
     def is_locked(self, path: Path) -> bool:
         """Return whether ``path`` is locked, without taking the lock or making a file."""
-
-
-def read_file(file_system: FileSystem, path: Path, size_max: int) -> bytes:
-    """Read a whole small file.
-
-    Raises:
-        FileNotFoundError: it does not exist.
-        OSError: EFBIG if it is longer than ``size_max`` bytes.
-    """
-    with contextlib.closing(file_system.open(path, writable=False)) as file:
-        size = file.size()
-        if size > size_max:
-            raise OSError(errno.EFBIG, f"longer than {size_max} bytes", str(path))
-        return file.read(0, size)
-
-
-def read_text(file_system: FileSystem, path: Path, size_max: int, damaged: type[CorruptionError]) -> str | None:
-    """Read a whole small text file; return ``None`` if it does not exist.
-
-    Raises:
-        CorruptionError: of the class ``damaged``: it is longer than ``size_max`` bytes, or not UTF-8.
-    """
-    try:
-        return read_file(file_system, path, size_max).decode()
-    except FileNotFoundError:
-        return None
-    except UnicodeDecodeError as error:
-        raise damaged(f"{path}: not UTF-8 at byte {error.start}") from None
-    except OSError as error:
-        if error.errno == errno.EFBIG:
-            raise damaged(f"{path}: longer than {size_max} bytes") from None
-        raise
-
-
-def write_file_atomically(file_system: FileSystem, path: Path, content: bytes) -> None:
-    """Replace ``path`` atomically: after a crash it has the old or the new content. Durable: on return.
-
-    Raises:
-        NotDurableError: it has the new content, which the next start may find or not.
-        OSError: it has the old content.
-    """
-    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-    if file_system.exists(temporary):
-        file_system.unlink(temporary)
-    with contextlib.closing(file_system.open(temporary, create=True)) as file:
-        try:
-            if content:
-                file.write(0, [content])
-            file.sync()
-        except OSError:
-            # On a full disk a partial file takes space that other writes need.
-            with contextlib.suppress(OSError):
-                file_system.unlink(temporary)
-            raise
-    file_system.rename(temporary, path)
-    try:
-        file_system.sync_directory(path.parent)
-    except OSError as error:
-        raise NotDurableError(error.errno, error.strerror, error.filename) from error
-
-
-def write_new_file(file_system: FileSystem, path: Path, content: bytes) -> None:
-    """Make a file that no reader depends on yet. Durable: after ``sync_new_file`` and a sync of its directory."""
-    with contextlib.closing(file_system.open(path, create=True)) as file:
-        file.write(0, [content])
-
-
-def sync_new_file(file_system: FileSystem, path: Path) -> None:
-    """Make the content that ``write_new_file`` wrote durable, but not its name."""
-    with contextlib.closing(file_system.open(path)) as file:
-        file.sync()
 
 
 def _system_call(name: str, *arguments: type) -> Callable[[int, int, int, int], int] | None:

@@ -23,7 +23,8 @@ from storage.disk.file_names import (
     offset_file_name,
     parse_offset_file_name,
 )
-from storage.disk.file_system import FileSystem, read_file, write_file_atomically
+from storage.disk.file_system import FileSystem
+from storage.disk.whole_files import read_file, write_file_atomically
 
 _ENTRIES = {OFFSET_INDEX_SUFFIX: struct.Struct(">i4x"), TIME_INDEX_SUFFIX: struct.Struct(">8xi")}
 _PIECE_ENTRIES = 8192

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from log_model.errors import CorruptionError
 from storage.disk.file_names import META_PROPERTIES, PARTITION_METADATA
-from storage.disk.file_system import FileSystem, read_text, write_file_atomically
+from storage.disk.file_system import FileSystem
+from storage.disk.whole_files import read_text, write_file_atomically
 
 _SIZE_BYTES_MAX = 64 * 1024
 _NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)

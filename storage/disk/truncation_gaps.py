@@ -17,7 +17,8 @@ from log_model.names import PartitionName
 from log_model.offsets import Offset
 from storage.disk.ballast import Ballast
 from storage.disk.checked_json import dump_checked, parse_checked
-from storage.disk.file_system import FileSystem, read_file, write_file_atomically
+from storage.disk.file_system import FileSystem
+from storage.disk.whole_files import read_file, write_file_atomically
 
 _logger = logging.getLogger(__name__)
 

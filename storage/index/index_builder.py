@@ -8,7 +8,8 @@ from pathlib import Path
 
 from log_model.config import TopicConfig
 from log_model.offsets import NO_TIMESTAMP, Offset, TimestampOffset
-from storage.disk.file_system import FileSystem, write_file_atomically
+from storage.disk.file_system import FileSystem
+from storage.disk.whole_files import write_file_atomically
 from storage.index.batch_walk import StoredBatch
 from storage.index.offset_index import OffsetIndex
 from storage.index.time_index import TimeIndex

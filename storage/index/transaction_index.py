@@ -10,7 +10,8 @@ from typing import NamedTuple, Self
 
 from log_model.offsets import Offset
 from log_model.transactions import AbortedTransaction
-from storage.disk.file_system import File, FileSystem, read_file, write_file_atomically
+from storage.disk.file_system import File, FileSystem
+from storage.disk.whole_files import read_file, write_file_atomically
 from storage.index.index_file import CorruptIndexError, InvalidEntryError
 
 _ENTRY = struct.Struct(">hqqqq")

@@ -19,7 +19,8 @@ from storage.disk.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from storage.disk.file_system import FileSystem, NotDurableError, write_new_file
+from storage.disk.file_system import FileSystem
+from storage.disk.whole_files import NotDurableError, write_new_file
 
 _EPOCH_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import crc32c
 
-from storage.disk.file_system import File, FileSystem, read_file
+from storage.disk.file_system import File, FileSystem
+from storage.disk.whole_files import read_file
 
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 """base_offset batch_length partition_leader_epoch magic crc attributes last_offset_delta base_timestamp

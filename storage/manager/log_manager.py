@@ -24,8 +24,9 @@ from storage.disk.ballast import BALLAST_BYTES, Ballast
 from storage.disk.dir_lock import DirectoryLock
 from storage.disk.directory_checkpoints import DirectoryCheckpoints, LogStarts
 from storage.disk.file_names import CLEAN_SHUTDOWN_MARKER, PARTITION_COUNT_MAX
-from storage.disk.file_system import FileSystem, LocalFileSystem, write_file_atomically
+from storage.disk.file_system import FileSystem, LocalFileSystem
 from storage.disk.topic_metadata import MetaProperties, new_topic_id, read_meta_properties, write_meta_properties
+from storage.disk.whole_files import write_file_atomically
 from storage.log.partition_log import PartitionLog
 from storage.log.retention import check_policy
 from storage.manager.log_opening import LogOpening

@@ -12,8 +12,9 @@ from log_model.names import PartitionName
 from log_model.offsets import Offset
 from storage.disk.directory_checkpoints import DirectoryCheckpoints
 from storage.disk.file_names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, partition_directory_name
-from storage.disk.file_system import FileSystem, sync_new_file, write_new_file
+from storage.disk.file_system import FileSystem
 from storage.disk.topic_metadata import partition_metadata, write_partition_metadata
+from storage.disk.whole_files import sync_new_file, write_new_file
 from storage.log.leader_epochs import LeaderEpochs
 from storage.log.partition_log import PartitionLog
 from storage.log.written_log import LogParts

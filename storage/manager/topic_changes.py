@@ -12,7 +12,7 @@ from log_model.config import TopicConfig
 from log_model.errors import UnavailableError, outcome_unknown, refused_by_system
 from log_model.names import PartitionName
 from storage.disk.directory_checkpoints import DirectoryCheckpoints
-from storage.disk.file_system import NotDurableError
+from storage.disk.whole_files import NotDurableError
 from storage.log.partition_log import PartitionLog
 from storage.manager.partition_factory import PartitionFactory
 from storage.manager.refused_changes import RefusedChanges

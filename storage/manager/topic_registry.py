@@ -13,8 +13,9 @@ from log_model.names import INTERNAL_TOPICS, PartitionName, topic_name_problem
 from log_model.producers import KEYED_PRODUCER_ID_MIN
 from storage.disk.checked_json import dump_checked, parse_checked
 from storage.disk.file_names import PARTITION_COUNT_MAX, TEMPORARY_SUFFIX
-from storage.disk.file_system import FileSystem, NotDurableError, read_file, write_file_atomically
+from storage.disk.file_system import FileSystem
 from storage.disk.topic_metadata import is_topic_id
+from storage.disk.whole_files import NotDurableError, read_file, write_file_atomically
 from storage.log.partition_log import PartitionLog
 
 _SUFFIX = ".json"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from log_model.errors import CorruptionError, refused_by_system
 from storage.disk.checked_json import dump_checked, parse_checked
-from storage.disk.file_system import FileSystem, read_file, write_file_atomically
+from storage.disk.file_system import FileSystem
+from storage.disk.whole_files import read_file, write_file_atomically
 
 BLOCK_COUNT = 1_000
 """Number of ids that one write reserves. A killed process loses the unused ids of its block, which costs nothing."""

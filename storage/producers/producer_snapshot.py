@@ -14,7 +14,8 @@ from crc32c import crc32c
 from log_model.errors import CorruptionError
 from log_model.offsets import Offset
 from storage.disk.file_names import DELETED_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX, offset_file_name, parse_offset_file_name
-from storage.disk.file_system import FileSystem, read_file, write_file_atomically
+from storage.disk.file_system import FileSystem
+from storage.disk.whole_files import read_file, write_file_atomically
 
 _logger = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from log_model.clock import ManualClock
-from storage.disk.file_system import FileSystem, LocalFileSystem, write_file_atomically
+from storage.disk.file_system import FileSystem, LocalFileSystem
+from storage.disk.whole_files import write_file_atomically
 from tests.crash.simulated_disk import (
     Fault,
     SimulatedCrash,

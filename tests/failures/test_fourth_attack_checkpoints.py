@@ -15,7 +15,8 @@ from log_model.names import PartitionName
 from log_model.offsets import Offset
 from storage.disk.ballast import Ballast
 from storage.disk.directory_checkpoints import DirectoryCheckpoints
-from storage.disk.file_system import LocalFileSystem, NotDurableError
+from storage.disk.file_system import LocalFileSystem
+from storage.disk.whole_files import NotDurableError
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.support.writers import append_request

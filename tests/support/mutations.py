@@ -19,7 +19,7 @@ from log_model.offsets import LogOffsetMetadata, Offset, Position
 from log_model.reads import Isolation
 from log_model.transactions import UnstableTransactions
 from storage.disk.file_names import CLEAN_SHUTDOWN_MARKER
-from storage.disk.file_system import write_file_atomically
+from storage.disk.whole_files import write_file_atomically
 from storage.index.offset_index import OffsetIndex
 from storage.index.time_index import TimeIndex
 from storage.index.transaction_index import TransactionIndex

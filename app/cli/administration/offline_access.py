@@ -11,7 +11,8 @@ from app.cli.command_errors import CommandError
 from log_model.clock import SystemClock
 from log_model.errors import StorageError
 from storage.disk.file_names import LOCK
-from storage.disk.file_system import LocalFileSystem, NotDurableError
+from storage.disk.file_system import LocalFileSystem
+from storage.disk.whole_files import NotDurableError
 
 _LOGS = "logs"
 _OWN = "rollway"

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from log_model.errors import refused_by_system
 from storage.disk.checked_json import dump_checked, parse_checked
-from storage.disk.file_system import FileSystem, NotDurableError, read_file, write_file_atomically
+from storage.disk.file_system import FileSystem
+from storage.disk.whole_files import NotDurableError, read_file, write_file_atomically
 from storage.producers.producer_ids import BLOCK_COUNT, ProducerIds
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,8 @@ import pytest
 
 import storage
 from storage.disk import file_system
-from storage.disk.file_system import RESERVED_FROM_BYTES, LocalFileSystem, read_file, write_file_atomically
+from storage.disk.file_system import RESERVED_FROM_BYTES, LocalFileSystem
+from storage.disk.whole_files import read_file, write_file_atomically
 from tests.support.recording_file_system import RecordingFileSystem
 
 FILE_SYSTEM = LocalFileSystem()
