@@ -15,8 +15,8 @@ from app.http.connection.response_cycle import TLS_PIECE_BYTES
 from app.media_types import JSON, NDJSON
 from app.problems.problem import Problem
 from app.record_json.decoding import DecodingLimits, NeedsRoomError
+from app.record_json.record_documents import FetchDocument, encode_document, encode_lines
 from app.record_json.record_texts import IN_LINES, IN_LIST, RecordText
-from app.record_json.translate import FetchDocument, encode_document, encode_lines
 from log_model.errors import StorageError
 from log_model.offsets import Offset
 from log_model.reads import FetchData, Isolation

@@ -24,7 +24,7 @@ from app.produce.idempotence import refuse_reserved
 from app.produce.producer_rights import require_producers
 from app.produce.producing import ProduceResultDocument, count_records, placeless_result, produce, result_document
 from app.record_json.record_batches import batches_at_once
-from app.record_json.translate import encode_document
+from app.record_json.record_documents import encode_document
 from log_model.batches.batch_validation import ValidBatch, validate_batches
 from log_model.errors import StorageError
 from log_model.names import INTERNAL_TOPICS

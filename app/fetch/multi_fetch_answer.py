@@ -15,8 +15,8 @@ from msgspec import UNSET, UnsetType
 from app.fetch.partition_reads import PartitionAnswer
 from app.http.transfer.zero_copy import Part
 from app.problems.engine import problem_for
+from app.record_json.record_documents import encode_document
 from app.record_json.record_texts import RecordText
-from app.record_json.translate import encode_document
 from rollway.records import frame_head, multi_frame_head
 
 FETCHED_PARTITIONS = "Fetched-Partitions"

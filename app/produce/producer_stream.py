@@ -17,7 +17,8 @@ from app.produce.producing import batches_of, result_document
 from app.produce.record_stream import RecordStream
 from app.produce.stored_records import KnownPlace, Rows, StoredPiece, find_stored
 from app.produce.submit import Producing
-from app.record_json.translate import TIME_ABSENT, Encoding, ParsedRecords, encode_document
+from app.record_json.record_documents import encode_document
+from app.record_json.translate import TIME_ABSENT, Encoding, ParsedRecords
 from log_model.batches.append_request import AppendResult
 from log_model.errors import OutOfOrderSequenceError, ProducerFencedError
 from log_model.offsets import Offset

@@ -37,7 +37,8 @@ from app.produce.producing import (
     spread_records,
 )
 from app.produce.submit import Producing
-from app.record_json.translate import Encoding, ParsedRecords, encode_document, parse_record_lines
+from app.record_json.record_documents import encode_document
+from app.record_json.translate import Encoding, ParsedRecords, parse_record_lines
 from log_model.batches.append_request import AppendResult
 from log_model.batches.batch_validation import ValidBatch
 from log_model.errors import ShuttingDownError, StorageError, let_go_of_frames

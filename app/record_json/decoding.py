@@ -16,8 +16,9 @@ import numpy as np
 
 from app.problems import kinds
 from app.problems.problem import Problem
+from app.record_json.record_documents import TooManyValuesError
 from app.record_json.record_texts import RecordText, bounded_texts
-from app.record_json.translate import Encoding, TooManyValuesError
+from app.record_json.translate import Encoding
 from log_model.errors import CorruptionError
 from log_model.offsets import Offset
 from rollway.records import (

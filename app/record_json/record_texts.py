@@ -1,7 +1,7 @@
 """Records as they stand in JSON responses.
 
 ``record_texts_c`` writes them in C where it was compiled, otherwise ``record_texts_py`` writes them with msgspec. Both
-write the same bytes, those of ``translate.record_documents``; a test compares them. ``record_texts_py`` also
+write the same bytes, those of ``record_documents``; a test compares them. ``record_texts_py`` also
 writes the values that are JSON themselves, and documents that are not text yet.
 """
 

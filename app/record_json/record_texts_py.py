@@ -1,4 +1,4 @@
-"""Records as JSON text, in plain Python: documents of ``translate``, encoded by msgspec."""
+"""Records as JSON text, in plain Python: documents of ``record_documents``, encoded by msgspec."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import NamedTuple, cast
 import msgspec
 import numpy as np
 
-from app.record_json.translate import (
-    Encoding,
+from app.record_json.record_documents import (
     RecordDocument,
     encode_document,
     encode_lines,
@@ -17,6 +16,7 @@ from app.record_json.translate import (
     record_documents,
     shown_bytes,
 )
+from app.record_json.translate import Encoding
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
 
 IN_LIST = b","

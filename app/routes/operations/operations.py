@@ -18,7 +18,7 @@ from app.metrics.metrics import CONTENT_TYPE
 from app.openapi.docs_page import render_page
 from app.openapi.documented_problems import problems
 from app.paths import DOCS, DOCUMENT, ENGINE, HEALTH, METRICS, READINESS
-from app.record_json.translate import encode_document
+from app.record_json.record_documents import encode_document
 from app.routes.answers import json_answer
 from app.routes.dependencies import EngineOf, ServiceOf
 from app.routes.records.partition_fetch import is_match

@@ -12,7 +12,7 @@ from app.fetch.offset_lookup import find_offset, find_offsets
 from app.openapi.documented_problems import BODY, EPOCH, NAMED, problems
 from app.paths import OFFSETS, PARTITION_OFFSETS
 from app.problems.problem import instance_of
-from app.record_json.translate import encode_document
+from app.record_json.record_documents import encode_document
 from app.routes.answers import combined_problem, json_answer, request_body
 from app.routes.dependencies import CurrentLeaderEpoch, FetchingOf, IsolationParameter, PartitionOf, json_body
 from schemas.offsets import OffsetAnswer, OffsetQueries, OffsetResults, TimeOrPlaceParameter

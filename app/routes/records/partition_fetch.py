@@ -35,8 +35,8 @@ from app.problems import request_context
 from app.problems.problem import Fault, invalid, invalid_value
 from app.quotas.throttling import Client
 from app.record_json.decoding import DecodingLimits
+from app.record_json.record_documents import FetchDocument, encode_document, encode_lines
 from app.record_json.record_texts import IN_LINES, IN_LIST
-from app.record_json.translate import FetchDocument, encode_document, encode_lines
 from app.record_json.work_rooms import TEXT_BYTES_MIN
 from app.routes.answers import HeldResponse
 from log_model.offsets import Offset

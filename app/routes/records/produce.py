@@ -30,7 +30,8 @@ from app.produce.produce_dispatch import (
     produce_parts_atomically,
     produce_parts_keyed,
 )
-from app.record_json.translate import TIME_ABSENT, encode_document
+from app.record_json.record_documents import encode_document
+from app.record_json.translate import TIME_ABSENT
 from app.routes.answers import combined_problem, json_answer
 from app.routes.dependencies import ProducingOf, WorkOf, no_old_library, within_produce_quota
 from app.routes.records.idempotence_headers import RequestKeyOf, no_transactional_id, refused_header

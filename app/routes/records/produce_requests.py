@@ -53,7 +53,7 @@ from app.produce.producing import (
 )
 from app.produce.record_stream import AcknowledgementStream, RecordStream
 from app.produce.submit import Producing
-from app.record_json.translate import encode_document
+from app.record_json.record_documents import encode_document
 from app.record_json.work_rooms import RequestWork
 from app.routes.answers import combined_problem, json_answer
 from app.routes.dependencies import PartitionOf, ProducingOf, WorkOf

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.record_json.record_documents import encode_document, encode_lines, record_documents
 from app.record_json.record_texts import IN_LINES, IN_LIST, bounded_texts, record_texts
-from app.record_json.translate import Encoding, encode_document, encode_lines, record_documents
+from app.record_json.translate import Encoding
 from rollway.records import BinaryColumn, HeaderColumns, RecordColumns
 from rollway.records.columns import name_from_bytes
 

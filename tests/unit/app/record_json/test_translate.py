@@ -14,13 +14,8 @@ from msgspec import UNSET
 from pydantic import BaseModel, ValidationError
 
 from app.problems.problem import Problem
-from app.record_json.translate import (
-    Encoding,
-    encode_document,
-    parse_record_lines,
-    parse_record_list,
-    record_documents,
-)
+from app.record_json.record_documents import encode_document, record_documents
+from app.record_json.translate import Encoding, parse_record_lines, parse_record_list
 from rollway.records import BinaryColumn, RecordColumns
 from schemas.records import ProducedRecord, RecordList, RoutedRecord, RoutedRecordList
 
