@@ -394,9 +394,13 @@ def test_who_was_never_appended_is_told_so(
             opened[0].send(post(topic, batch(b"d") + batch(b"e")))
         told = [json.loads(connection.read_answer().body) for connection in opened]
         assert log.offline_reason is not None
-    assert "unknown" in {answer["applied"] for answer in told[1:]}
+    applied = [answer["applied"] for answer in told]
     if twin == "compiled":
-        assert [answer["applied"] for answer in told] == ["no", *["unknown"] * (CLIENTS - 1)]
+        assert applied == ["no", *["unknown"] * (CLIENTS - 1)]
+    else:
+        # Each has its own turn, in the order in which epoll names the sockets.
+        assert "unknown" in applied
+        assert set(applied) <= {"unknown", "no"}
 
 
 @pytest.mark.parametrize(
