@@ -9,8 +9,8 @@ The words, each in one line:
 - ``FastPath`` in ``dispatcher`` decides who may send a plain request, and which handler answers it.
 - A ``ResolvedTarget`` holds what follows from a ``key`` alone: route, parameters, options, compiled handler.
 - A *handler* answers plain requests of a route that is marked with ``@answered_on_connection``.
-- A *compiled handler* of ``handlers_c.pyx`` answers most requests for one target, so that the handler in Python is not
-  called.
+- A *compiled handler* of ``fetch_c.pyx`` or ``produce_c.pyx`` answers most requests for one target, so that the handler
+  in Python is not called.
 - ``enqueue`` is a compiled handler that may put a batch into the queue of an ``AppendBatcher``.
 - An ``AppendBatcher`` collects batches for a partition during an iteration of the loop, and has them written together.
 - A ``QueuedAppend`` is a request whose batch waits there, for its write or its fsync.

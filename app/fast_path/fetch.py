@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from app.fast_path.local_parts import LocalParts
 
-compiled_handlers = load("app.fast_path.handlers_c")
-"""Handlers' answers to known requests in C, or ``None``; see ``handlers_c.pyx``."""
+compiled_handlers = load("app.fast_path.fetch_c")
+"""The compiled handler of plain fetches, or ``None``; see ``fetch_c.pyx``."""
 
 CONTENT_BYTES_MAX = 16 * 1024
 """Up to this size it is quicker to read and write bytes than to let the kernel send them from the file."""

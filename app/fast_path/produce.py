@@ -34,8 +34,8 @@ from rollway.records.compiled import load
 from storage.log.partition_log import PartitionLog
 
 plain_append = load("storage.log.append_c")
-compiled_handlers = load("app.fast_path.handlers_c")
-"""The compiled handlers of plain requests, or ``None``; see ``handlers_c.pyx``."""
+compiled_handlers = load("app.fast_path.produce_c")
+"""The compiled handlers of plain requests, or ``None``; see ``produce_c.pyx``."""
 
 _JSON_HEAD = make_head(200, [("Content-Type", "application/json"), ("Vary", "Accept-Encoding")]) + b"content-length: "
 # As ``result_document`` is written, for an append that is no duplicate and is not throttled.

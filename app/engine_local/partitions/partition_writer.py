@@ -49,7 +49,7 @@ STALL_PAUSE_SECONDS = 1.0
 class PartitionWriter:
     """The only caller of one log's writing methods.
 
-    Compiled appends (``app.fast_path.handlers_c``) write to an idle writer's log as ``append`` does. They read these
+    Compiled appends (``app.fast_path.produce_c``) write to an idle writer's log as ``append`` does. They read these
     attributes, which only this class changes, and report with ``failed_here`` and ``look_for_stall``:
 
     Attributes:

@@ -74,8 +74,8 @@ def broken(graph: grimp.ImportGraph, options: Any) -> list[str]:
 
 
 def test_compiled_modules_keep_the_contracts(graph: grimp.ImportGraph, options: Any) -> None:
-    assert {"storage.log.append_c", "storage.segment.batch_search_c", "app.fast_path.handlers_c"} <= graph.modules
-    assert graph.direct_import_exists(importer="app.fast_path.handlers_c", imported="storage.log.append_c")
+    assert {"storage.log.append_c", "storage.segment.batch_search_c", "app.fast_path.produce_c"} <= graph.modules
+    assert graph.direct_import_exists(importer="app.fast_path.produce_c", imported="storage.log.append_c")
     assert broken(graph, options) == []
 
 
@@ -85,7 +85,7 @@ def test_compiled_modules_keep_the_contracts(graph: grimp.ImportGraph, options: 
         ("storage/index/planted_c.pyx", "from storage.segment.segment import Segment\n", "Rooms of storage"),
         ("storage/index/planted.py", 'load("storage.log.append_c")\n', "Rooms of storage"),
         ("storage/log/planted_c.pyx", "cimport app.http.connection.request_heads_c\n", "Rooms: app -> storage"),
-        ("app/http/connection/request_heads_c.pxd", "from app.fast_path.handlers_c cimport a\n", "Rooms of app"),
+        ("app/http/connection/request_heads_c.pxd", "from app.fast_path.produce_c cimport a\n", "Rooms of app"),
         ("storage/segment/planted_c.pyx", "from os import (\n    pread,\n)\n", "Only storage.disk.file_system"),
         ("log_model/planted_c.pyx", "import asyncio\n", "storage and log_model are synchronous"),
         ("app/routes/planted_c.pyx", "import storage.index.offset_index\n", "The service takes of storage only"),

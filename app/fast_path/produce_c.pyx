@@ -1,27 +1,25 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Handlers of plain requests in C: the ``compiled_handler`` of their targets (see ``app.http.connection.fast_path_interface``).
+"""Compiled handlers of raw produces to one partition: ``compiled_handler`` and ``enqueue`` of their targets.
 
-They have no plain twin: ``app.fast_path.fetch`` and ``app.fast_path.produce`` handle the requests that these leave, with nothing
-changed, and all requests without a compiler. None of them holds a log or a snapshot: targets outlive their topics.
+They have no plain twin: ``app.fast_path.produce`` handles the requests that these leave, with nothing changed, and all requests
+without a compiler. None of them holds a log: targets outlive their topics. See ``app.http.connection.fast_path_interface``.
 
 Thread: the event loop's.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_SET_ITEM
+from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
+
+from app.fast_path.answer_bytes_c cimport DIGITS_MAX, digits_of, new_answer, put, put_number, put_signed
 
 import weakref
 
 from app.fast_path.connection_c import QueuedAppend
-from app.http.connection.fast_path_interface import PlainAnswer
-from storage.segment import batch_search
 from storage.log.append_c import append, is_plain_batch
 from log_model.clock import SystemClock
 from log_model.errors import StorageError
-from log_model.reads import FileSlice
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -31,7 +29,6 @@ cdef extern from "<time.h>" nogil:
     int CLOCK_MONOTONIC, CLOCK_REALTIME
 
 cdef enum:
-    DIGITS_MAX = 20
     # The text around the numbers of an answer, and seven of them.
     ANSWER_BYTES_MAX = 512
     # What one write takes, at most (as in ``append_c``).
@@ -43,168 +40,6 @@ cdef enum:
     DEFERRED_AFTER_SECONDS = 1
     # After this many iterations with one batch each the next batches are written as they come.
     LONELY_MAX = 16
-
-cdef extern from "Python.h":
-    ctypedef struct PyTypeObject:
-        object (*tp_alloc)(PyTypeObject* type, Py_ssize_t count)
-
-
-cdef inline void put_item(object new, Py_ssize_t place, object item) noexcept:
-    Py_INCREF(item)
-    PyTuple_SET_ITEM(new, place, item)
-
-
-cdef inline object new_answer(head, content, parts):
-    """A ``PlainAnswer`` of status 200, as it is made without a function of its own."""
-    answer = (<PyTypeObject*>PlainAnswer).tp_alloc(<PyTypeObject*>PlainAnswer, 4)
-    put_item(answer, 0, head)
-    put_item(answer, 1, content)
-    put_item(answer, 2, parts)
-    put_item(answer, 3, 200)
-    return answer
-
-
-cdef inline object new_slice(file, position, size_bytes, is_cached):
-    """A ``FileSlice`` without content."""
-    part = (<PyTypeObject*>FileSlice).tp_alloc(<PyTypeObject*>FileSlice, 5)
-    put_item(part, 0, file)
-    put_item(part, 1, position)
-    put_item(part, 2, size_bytes)
-    put_item(part, 3, None)
-    put_item(part, 4, is_cached)
-    return part
-
-
-cdef inline char* put(char* at, bytes piece) noexcept:
-    memcpy(at, PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece))
-    return at + PyBytes_GET_SIZE(piece)
-
-
-cdef inline char* put_number(char* at, int64_t number) noexcept:
-    """Write a number that is not negative."""
-    cdef char digits[DIGITS_MAX]
-    cdef int count = 0
-    while True:
-        digits[count] = b"0"[0] + number % 10
-        count += 1
-        number //= 10
-        if not number:
-            break
-    while count:
-        count -= 1
-        at[0] = digits[count]
-        at += 1
-    return at
-
-
-cdef inline int digits_of(int64_t number) noexcept:
-    """How many digits a number has that is not negative."""
-    cdef int count = 1
-    while number > 9:
-        number //= 10
-        count += 1
-    return count
-
-
-cdef inline char* put_signed(char* at, int64_t number) noexcept:
-    """Write a number."""
-    if number < 0:
-        at[0] = b"-"[0]
-        return put_number(at + 1, -number)
-    return put_number(at, number)
-
-
-cdef class CompiledFetch:
-    """Batches of one partition from a place on, as far as their readers may see; none, if there are none and no wait."""
-
-    cdef object parts, topic_name, topic_id, read, head_of
-    cdef dict topics, fetched_bytes
-    cdef Py_ssize_t partition
-    cdef object place
-    cdef bint waits, is_stable
-    cdef int64_t max_bytes, content_bytes_max
-    # What the head of an answer begins with while the log has these limits, and what stands around its own numbers.
-    cdef object limits
-    cdef bytes begun, before_next, before_size, behind
-
-    def __init__(
-        self,
-        parts,
-        topic,
-        Py_ssize_t partition,
-        place,
-        bint waits, bint is_stable,
-        int64_t max_bytes,
-        int64_t content_bytes_max,
-        head_of,
-        bytes range_format,
-    ):
-        """``place`` is an offset, earliest or latest; another offset may come with each request.
-
-        Reads end at the high watermark, or with ``is_stable`` at the last stable offset.
-        ``head_of`` makes what heads begin with of a log's limits; ``range_format`` has next offset and length.
-        """
-        self.parts, self.topics, self.read = parts, parts.engine.manager.topics, batch_search.compiled.read
-        self.topic_name, self.topic_id, self.partition = topic.name, topic.topic_id, partition
-        self.place, self.waits, self.max_bytes, self.content_bytes_max = place, waits, max_bytes, content_bytes_max
-        self.is_stable, self.head_of = is_stable, head_of
-        self.before_next, self.before_size, self.behind = range_format.split(b"%d")
-        self.fetched_bytes = parts.metrics.fetched_bytes.values
-
-    def answer(self, number, body):
-        """Answer as a ``compiled_handler``."""
-        parts = self.parts
-        topic = self.topics.get(self.topic_name)
-        if topic is None or topic.topic_id != self.topic_id or parts.is_released or parts.quotas.table.has_any:
-            return None
-        partitions = topic.partitions
-        if self.partition >= len(partitions):
-            return None
-        snapshot = (<tuple>partitions)[self.partition].snapshot
-        start = self.place if number is None else number
-        end = snapshot.last_stable_offset if self.is_stable else snapshot.high_watermark
-        if type(start) is str:
-            start = end if start == "latest" else snapshot.log_start_offset
-        found = self.read(snapshot, start, self.max_bytes, self.content_bytes_max, self.is_stable)
-        if found is None:
-            if self.waits or start != end:
-                return None
-            self.fetched_bytes["raw"] = self.fetched_bytes.get("raw", 0)
-            limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
-            return new_answer(self.head(limits, start, 0), b"", ())
-        size_bytes = <object>PyTuple_GET_ITEM(found, 2)
-        head = self.head(<object>PyTuple_GET_ITEM(found, 6), <object>PyTuple_GET_ITEM(found, 3), size_bytes)
-        self.fetched_bytes["raw"] = self.fetched_bytes.get("raw", 0) + size_bytes
-        content = <object>PyTuple_GET_ITEM(found, 4)
-        if content is not None:
-            return new_answer(head, content, ())
-        file, position, is_cached = (
-            <object>PyTuple_GET_ITEM(found, 0),
-            <object>PyTuple_GET_ITEM(found, 1),
-            <object>PyTuple_GET_ITEM(found, 5),
-        )
-        return new_answer(head, b"", (new_slice(file, position, size_bytes, is_cached),))
-
-    cdef bytes head(self, limits, int64_t next_offset, int64_t size_bytes):
-        cdef bytes room
-        cdef char* at
-        if limits is not self.limits:
-            if limits != self.limits:
-                self.begun = self.head_of(limits)
-            self.limits = limits
-        room = PyBytes_FromStringAndSize(
-            NULL,
-            PyBytes_GET_SIZE(self.begun)
-            + PyBytes_GET_SIZE(self.before_next)
-            + PyBytes_GET_SIZE(self.before_size)
-            + PyBytes_GET_SIZE(self.behind)
-            + digits_of(next_offset)
-            + digits_of(size_bytes),
-        )
-        at = put(put(PyBytes_AS_STRING(room), self.begun), self.before_next)
-        at = put(put_number(at, next_offset), self.before_size)
-        put(put_number(at, size_bytes), self.behind)
-        return room
 
 
 cdef inline double elapsed() noexcept:
