@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from log_model.errors import CoordinatorFencedError, InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
 from log_model.offsets import NO_TIMESTAMP, Offset
@@ -17,8 +17,7 @@ _NO_SEQUENCE = -1
 _NO_OFFSET = Offset(-1)
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerEntry:
+class ProducerEntry(NamedTuple):
     """The state of one producer. Immutable: every batch makes a new entry."""
 
     producer_id: int

@@ -13,6 +13,7 @@ from log_model.producers import ProducerBatch
 from log_model.transactions import CompletedTransaction, OpenTransaction, TransactionMarker
 from rollway.records import BatchHeader, ControlRecord, ControlType
 from storage.disk.file_system import FileSystem
+from storage.producers.known_producers import KnownProducers
 from storage.producers.producer_entry import ProducerEntry, check_batch, check_marker
 from storage.producers.producer_snapshot import ProducerSnapshots
 
@@ -139,12 +140,11 @@ class ProducerState:
     """
 
     __slots__ = (
-        "_elapsed_ms",
-        "_entries",
         "_expiration_ms",
         "_open",
-        "_producer_count_max",
-        "_used_ms",
+        "elapsed_ms",
+        "known",
+        "producer_count_max",
         "snapshots",
     )
 
@@ -161,30 +161,28 @@ class ProducerState:
         self.snapshots = ProducerSnapshots(file_system, directory)
         """The files that keep this state over a restart."""
         self._expiration_ms = expiration_ms
-        self._producer_count_max = producer_count_max
-        self._elapsed_ms = elapsed_ms
-        self._used_ms: dict[int, int] = {}
-        # Longest idle first: every update moves its producer to the end.
-        self._entries: dict[int, ProducerEntry] = {}
+        self.producer_count_max = producer_count_max
+        self.elapsed_ms = elapsed_ms
+        self.known = KnownProducers()
         # By rising first offset: a new transaction begins behind all earlier ones.
         self._open: OrderedDict[Offset, OpenTransaction] = OrderedDict()
 
     @property
     def entries(self) -> dict[int, ProducerEntry]:
         """A copy of the entries, by producer id. Thread: any."""
-        return self._entries.copy()
+        return {entry.producer_id: entry for entry in self.known.entries()}
 
     def largest_id(self, *, below: int) -> int:
         """Return the largest producer id under ``below``, -1 for none. Thread: any."""
-        return max((producer_id for producer_id in self._entries.copy() if producer_id < below), default=-1)
+        return max((producer_id for producer_id in self.known.ids() if producer_id < below), default=-1)
 
     def __len__(self) -> int:
         """Return the number of producers."""
-        return len(self._entries)
+        return len(self.known)
 
     def find(self, producer_id: int) -> ProducerEntry | None:
         """Return the entry of one producer, if there is one. Thread: any."""
-        return self._entries.get(producer_id)
+        return self.known.find(producer_id)
 
     def check(self, header: BatchHeader) -> ProducerBatch | None:
         """Return the batch in the log that this one repeats, or ``None`` if it is new and may be appended.
@@ -243,42 +241,25 @@ class ProducerState:
 
     def accept(self, draft: ProducerDraft) -> None:
         """Take over the updates of a draft, once its batches are written."""
-        now_ms = self._elapsed_ms() if draft.changed else 0
-        for producer_id, entry in draft.changed.items():
-            self._entries.pop(producer_id, None)
-            self._entries[producer_id] = entry
-            self._used_ms[producer_id] = now_ms
+        now_ms = self.elapsed_ms() if draft.changed else 0
+        for entry in draft.changed.values():
+            self.known.put(entry, now_ms)
         for first_offset in draft.closed:
             self._open.pop(first_offset, None)
         self._open.update(draft.opened)
-        while len(self._entries) > self._producer_count_max and self._forget_longest_idle():
+        self.forget_above_limit()
+
+    def forget_above_limit(self) -> None:
+        """Forget the longest idle producers, except in an open transaction, while there are too many."""
+        while len(self.known) > self.producer_count_max and self.known.forget_longest_unchanged():
             pass
-
-    def _forget_longest_idle(self) -> bool:
-        for producer_id, entry in self._entries.items():
-            if not entry.is_in_transaction:
-                self._forget(producer_id)
-                return True
-        return False
-
-    def _forget(self, producer_id: int) -> None:
-        del self._entries[producer_id]
-        self._used_ms.pop(producer_id, None)
 
     def expire(self) -> int:
         """Forget producers idle for ``expiration_ms``, except in an open transaction; return their number.
 
         A forgotten producer may continue with any sequence (spec E19).
         """
-        now_ms = self._elapsed_ms()
-        expired = [
-            producer_id
-            for producer_id, entry in self._entries.items()
-            if now_ms - self._used_ms[producer_id] >= self._expiration_ms and not entry.is_in_transaction
-        ]
-        for producer_id in expired:
-            self._forget(producer_id)
-        return len(expired)
+        return self.known.expire(self.elapsed_ms(), self._expiration_ms)
 
     def load(self, log_start: Offset, log_end: Offset, newest: Offset | None = None) -> Offset:
         """Restore the state from the newest valid snapshot in ``[log_start, log_end]``; at start and after truncation.
@@ -290,29 +271,27 @@ class ProducerState:
         a snapshot below it and ``log_start``, batches would be missing.
         """
         restored, records = self.snapshots.load_newest(log_start, log_end, newest)
-        self._entries = {record.producer_id: ProducerEntry.from_record(record) for record in records}
-        self._used_ms = dict.fromkeys(self._entries, self._elapsed_ms())
-        self._open = _open_transactions_of(self._entries)
+        self.known, now_ms = KnownProducers(), self.elapsed_ms()
+        for record in records:
+            self.known.put(ProducerEntry.from_record(record), now_ms)
+        self._open = _open_transactions_of(self.known)
         return restored
 
     def take_snapshot(self, offset: Offset) -> Path:
         """Write the state of everything below ``offset`` to a snapshot; see ``ProducerSnapshots.write``."""
-        return self.snapshots.write(offset, [entry.to_record() for entry in self._entries.values()])
+        return self.snapshots.write(offset, [entry.to_record() for entry in self.known.entries()])
 
     def truncate_fully(self) -> None:
         """Forget all producers and delete all snapshots, durably, as the log restarts empty."""
         self.snapshots.delete_all()
-        self._entries = {}
-        self._used_ms = {}
+        self.known = KnownProducers()
         self._open = OrderedDict()
 
 
-def _open_transactions_of(entries: dict[int, ProducerEntry]) -> OrderedDict[Offset, OpenTransaction]:
+def _open_transactions_of(known: KnownProducers) -> OrderedDict[Offset, OpenTransaction]:
     """Return the open transactions without positions, because a snapshot keeps only offsets."""
     found = sorted(
-        (entry.current_txn_first_offset, producer_id)
-        for producer_id, entry in entries.items()
-        if entry.is_in_transaction
+        (entry.current_txn_first_offset, entry.producer_id) for entry in known.entries() if entry.is_in_transaction
     )
     return OrderedDict(
         (offset, OpenTransaction(producer_id, LogOffsetMetadata(offset))) for offset, producer_id in found

@@ -40,7 +40,7 @@ def test_a_late_request_of_several_batches_is_known_though_only_its_last_one_is_
         assert (first.base_offset, first.last_offset, first.record_count) == (0, 2, 3)
         assert await producer.end(commit=True) == "COMPLETE_COMMIT"
         entry = log.producers.entries[producer.identity.producer_id]
-        log.producers._entries[entry.producer_id] = ProducerEntry.from_record(entry.to_record())
+        log.producers.known.by_id[entry.producer_id] = ProducerEntry.from_record(entry.to_record())
         assert await send((0, b"ab"), (2, b"c")) == first._replace(duplicate=True)
         for unknown in ([(0, b"ab")], [(1, b"b"), (2, b"c")], [(0, b"ab"), (2, b"cd")]):
             with pytest.raises(OutOfOrderSequenceError):
