@@ -104,16 +104,16 @@ cdef class QueuedAppend:
     """
 
     cdef public object connection, answer, awaited
-    cdef readonly object body, config, options
+    cdef readonly object body, config, options, producer
     cdef object target
     # Its head, and what that says.
     cdef bytes raw
     cdef Head head
     cdef double began
 
-    def __init__(self, awaited, body, config, options):
+    def __init__(self, awaited, body, config, options, producer=None):
         """``awaited.end()`` settles it before its time, or lets it wait for something else."""
-        self.awaited, self.body, self.config, self.options = awaited, body, config, options
+        self.awaited, self.body, self.config, self.options, self.producer = awaited, body, config, options, producer
 
     cdef object request_head(self):
         return request_head(PyBytes_AS_STRING(self.raw), &self.head)
@@ -230,7 +230,10 @@ cdef class CompiledRequests:
                 start, body_at, end = 0, head.size, head.size + head.content_length
                 if end > size:
                     break
-            number = head.number if head.number >= 0 else None
+            if head.idempotency_key.size:
+                varying = PyBytes_FromStringAndSize(content + start + head.idempotency_key.start, head.idempotency_key.size)
+            else:
+                varying = head.number if head.number >= 0 else None
             if not head.content_length:
                 body = b""
             elif head.content_length < SLICED_MIN:
@@ -244,7 +247,7 @@ cdef class CompiledRequests:
                 self._serve(target, request_head(content + start, &head), body, began)
             else:
                 try:
-                    answer = handler(number, body)
+                    answer = handler(varying, body)
                 except Exception as error:
                     self._message_number += 1
                     self.begin_deferred(target, request_head(content + start, &head), body, began, error)

@@ -7,7 +7,8 @@
         cache_query(request, parameters)
 
 The handler gets requests that are plain: whose head is (``request_heads_c.pyx``), whose media types are exactly those
-named, and whose query has only the parameters named and was validated by the route before. Default deny: a parameter or
+named, and whose query has only the parameters named and was validated by the route before. The handler must also take
+an Idempotency-Key, or a producer, if they have one. Default deny: a parameter or
 header that is declared somewhere else tomorrow makes a request the route's. It answers, or returns ``None`` to leave
 the request to the route.
 """
@@ -42,6 +43,7 @@ class HandlerDeclaration:
     Bodies above ``body_bytes_max``, and up to ``large_bytes_max``, come as views of a buffer that is used again.
     ``parameters`` are those of the query that the handler knows: a request with any other one is the route's.
     ``varies`` says that the number of ``offset`` may differ between requests that are alike otherwise.
+    ``takes_key`` and ``takes_producer`` say that requests may have an Idempotency-Key, or the headers of a producer.
     ``quota`` is the one that the route charges: clients that have it are left to the route. If the handler charges it
     too (``charges_quota``), only those that have to wait are left.
     ``needs_logs`` is false for handlers that answer while the logs are not open; they are given no parts.
@@ -55,6 +57,8 @@ class HandlerDeclaration:
     large_bytes_max: int
     parameters: frozenset[str]
     varies: bool
+    takes_key: bool
+    takes_producer: bool
     quota: QuotaKind | None
     charges_quota: bool
     needs_logs: bool
@@ -73,6 +77,8 @@ def answered_on_connection(
     large_bytes_max: int = 0,
     parameters: Iterable[str] = (),
     varies: bool = False,
+    takes_key: bool = False,
+    takes_producer: bool = False,
     quota: QuotaKind | None = None,
     charges_quota: bool = False,
     needs_logs: bool = True,
@@ -87,6 +93,8 @@ def answered_on_connection(
         large_bytes_max,
         frozenset(parameters),
         varies,
+        takes_key,
+        takes_producer,
         quota,
         charges_quota,
         needs_logs,

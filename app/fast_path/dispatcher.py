@@ -79,6 +79,8 @@ class Route:
         "quota",
         "rights",
         "route",
+        "takes_key",
+        "takes_producer",
         "varies",
     )
 
@@ -94,6 +96,8 @@ class Route:
         self.large_bytes_max = declared.large_bytes_max
         self.parameters = declared.parameters
         self.varies = declared.varies
+        self.takes_key = declared.takes_key
+        self.takes_producer = declared.takes_producer
         self.quota = declared.quota
         self.charges_quota = declared.charges_quota
         self.needs_logs = declared.needs_logs
@@ -105,7 +109,9 @@ class Route:
         self.rights = None if needs is None else (() if needs.is_open else tuple(needs.checked))
 
     def takes(self, head: RequestHead) -> bool:
-        """Return whether the handler takes these media types."""
+        """Return whether the handler takes these media types, and the headers that not every request has."""
+        if (head.idempotency_key and not self.takes_key) or (head.producer is not None and not self.takes_producer):
+            return False
         return head.content_type in self.content_types and (self.accepts is None or head.accept in self.accepts)
 
     def leaves(self, client: Client, quotas: Quotas) -> bool:
@@ -228,7 +234,7 @@ class FastPath:
         if target.compiled_handler is not None:
             answered: PlainAnswer | Exception | None
             try:
-                answered = target.compiled_handler(head.number, body)
+                answered = target.compiled_handler(head.idempotency_key or head.number, body)
             except Exception as error:  # noqa: BLE001 - the application makes an answer of it
                 answered = error
             if answered is not None:

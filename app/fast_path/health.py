@@ -22,5 +22,5 @@ def answer_health(_: None, request: PlainRequest) -> PlainAnswer:
     return _ANSWER
 
 
-def _answer(_: int | None, __: bytes | memoryview) -> PlainAnswer:
+def _answer(_: int | bytes | None, __: bytes | memoryview) -> PlainAnswer:
     return _ANSWER

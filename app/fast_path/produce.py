@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.engine.appending import AppendOptions
 from app.engine_local.partitions.partition_writer import STALL_SECONDS
@@ -20,13 +20,22 @@ from app.fast_path.request import PlainRequest
 from app.http.connection.fast_path_interface import AnswerWait, Outcome, PlainAnswer, make_head
 from app.problems import request_context
 from app.problems.problem import Problem
-from app.produce.idempotence import refuse_reserved
+from app.produce.idempotence import (
+    REPLAYED_HEADER,
+    RequestKey,
+    key_reused,
+    parse_key,
+    produce_keyed,
+    refuse_other_records,
+    refuse_reserved,
+)
 from app.produce.producer_rights import require_producers
 from app.produce.producing import ProduceResultDocument, count_records, placeless_result, produce, result_document
 from app.record_json.record_batches import batches_at_once
 from app.record_json.record_documents import encode_document
+from log_model.batches.append_request import AppendResult
 from log_model.batches.batch_validation import ValidBatch, validate_batches
-from log_model.errors import StorageError
+from log_model.errors import OutOfOrderSequenceError, StorageError
 from log_model.names import INTERNAL_TOPICS
 from log_model.producers import KEYED_PRODUCER_ID_MIN
 from rollway.records import RecordFormatError
@@ -37,7 +46,9 @@ plain_append = load("storage.log.append_c")
 compiled_handlers = load("app.fast_path.produce_c")
 """The compiled handlers of plain requests, or ``None``; see ``produce_c.pyx``."""
 
-_JSON_HEAD = make_head(200, [("Content-Type", "application/json"), ("Vary", "Accept-Encoding")]) + b"content-length: "
+_JSON = [("Content-Type", "application/json"), ("Vary", "Accept-Encoding")]
+_JSON_HEAD = make_head(200, _JSON) + b"content-length: "
+_REPLAYED_HEAD = make_head(200, [*_JSON, (REPLAYED_HEADER, "true")]) + b"content-length: "
 # As ``result_document`` is written, for an append that is no duplicate and is not throttled.
 _RESULT = (
     b'{"partition":%d,"base_offset":%d,"last_offset":%d,"record_count":%d,"log_append_time":%d,"log_start_offset":%d,'
@@ -52,8 +63,8 @@ _LOOP_BYTES_MAX = 1280 * 1024
 
 def produce_batches(parts: LocalParts, request: PlainRequest) -> Outcome | None:
     """Answer as ``produceRecordBatches`` does."""
-    target, body, options = request.target, request.body, options_of(parts, request)
-    if not body:
+    target, body, options, key = request.target, request.body, options_of(parts, request), key_of(request)
+    if not body or (key is None and request.head.idempotency_key):
         return None
     try:
         log = parts.engine.partition(target.topic, target.partition)
@@ -61,20 +72,22 @@ def produce_batches(parts: LocalParts, request: PlainRequest) -> Outcome | None:
     except (StorageError, RecordFormatError):
         return None
     if batches is None:
-        return _produce_at_length(parts, log, request, options)
+        return _produce_at_length(parts, log, request, options, key)
     for batch in batches:
         if batch.header.is_transactional:
-            return _produce_at_length(parts, log, request, options, batches)
-        if batch.header.producer_id >= (0 if request.access.is_authenticated else KEYED_PRODUCER_ID_MIN):
+            return _produce_at_length(parts, log, request, options, key, batches)
+        if batch.header.producer_id >= (0 if request.access.is_authenticated or key else KEYED_PRODUCER_ID_MIN):
             # The route looks whose id it is, or refuses it.
             return None
-    outcome = append_batches(parts, log, request, batches, options)
+    outcome = append_batches(parts, log, request, batches, options, None if key is None else Keyed(key, batches))
     if outcome is not None:
-        _offer_compiled(parts, request, log, options)
+        _offer_compiled(parts, request, log, options, key)
     return outcome
 
 
-def _offer_compiled(parts: LocalParts, request: PlainRequest, log: PartitionLog, options: AppendOptions) -> None:
+def _offer_compiled(
+    parts: LocalParts, request: PlainRequest, log: PartitionLog, options: AppendOptions, key: RequestKey | None
+) -> None:
     """Let the next requests for this target be answered in C, if they wait for the write and its fsync alone."""
     target = request.target
     waits = options.waits_for_fsync(log)
@@ -89,6 +102,8 @@ def _offer_compiled(parts: LocalParts, request: PlainRequest, log: PartitionLog,
         or (log.config.flush_policy == "group" and not waits)
         or not log.replicas.is_alone
         or target.topic in INTERNAL_TOPICS
+        # A key belongs to the principal of its request, which the compiled handler is not told.
+        or (key is not None and parts.settings.authentication)
     ):
         return
     target.compiled_topic_id, target.compiled_config = log.topic_id, log.config
@@ -98,7 +113,14 @@ def _offer_compiled(parts: LocalParts, request: PlainRequest, log: PartitionLog,
             parts, writer, STALL_SECONDS, _JSON_HEAD, _RESULT, functools.partial(_wait, parts)
         )
     compiled = compiled_handlers.CompiledProduce(
-        parts, writer, writer.batcher, options if waits else None, _LOOP_BYTES_MAX
+        parts,
+        writer,
+        writer.batcher,
+        options if waits else None,
+        _LOOP_BYTES_MAX,
+        # With authentication the handler in Python looks whose id it is.
+        not parts.settings.authentication,
+        None if key is None else key.begin_digest(log.name.topic),
     )
     request.enqueue = compiled.enqueue
     request.compiled_handler = None if waits else compiled.answer
@@ -114,10 +136,34 @@ def options_of(parts: LocalParts, request: PlainRequest) -> AppendOptions:
     return options
 
 
+class Keyed(NamedTuple):
+    """A request with an ``Idempotency-Key``: its records, and which of them came with a time (``None``: all)."""
+
+    key: RequestKey
+    batches: Sequence[ValidBatch]
+    timed: Sequence[bool] | None = None
+
+
+def key_of(request: PlainRequest) -> RequestKey | None:
+    """Return the key of a request; ``None`` if it has none, or one that the route refuses."""
+    key = parse_key(request.head.idempotency_key.decode("ascii")) if request.head.idempotency_key else None
+    return None if key is None else RequestKey(key, request.access.principal)
+
+
 def append_batches(
-    parts: LocalParts, log: PartitionLog, request: PlainRequest, batches: Sequence[ValidBatch], options: AppendOptions
+    parts: LocalParts,
+    log: PartitionLog,
+    request: PlainRequest,
+    batches: Sequence[ValidBatch],
+    options: AppendOptions,
+    keyed: Keyed | None = None,
 ) -> Outcome | None:
-    """Append batches and answer as the options say; ``None`` when the log takes none, for now."""
+    """Append batches and answer as the options say; ``None`` when the log takes none, for now.
+
+    Those of a key have no producer, and get its stamp here.
+    """
+    if keyed is not None:
+        keyed.key.stamp_for(log.name.topic).stamp(batches)
     try:
         pending = parts.producing.submit(log, batches, options, request.client)
     except (StorageError, Problem):
@@ -127,25 +173,47 @@ def append_batches(
     request.throttle_ms = pending.throttle_ms
     if options.acks == "0":
         return _answer_with(placeless_result(log, count_records(batches), pending.throttle_ms))
-    if pending.error is not None:
-        raise pending.error
-    if pending.result is None or pending.wants_fsync or lacks_copies(options, log, pending.result):
-        return _wait(parts, pending, options)
-    return _answer_with(result_document(log, pending.result, pending.throttle_ms))
+    if pending.error is None and (pending.result is None or pending.wants_fsync):
+        return _wait(parts, pending, options, keyed=keyed)
+    result = _outcome_of(pending, keyed)
+    if lacks_copies(options, log, result):
+        return _wait(parts, pending, options, keyed=keyed)
+    if keyed is not None and result.duplicate:
+        return _replay(parts, pending, result, keyed)
+    return _answer_with(result_document(log, result, pending.throttle_ms))
 
 
-def _answer_with(document: ProduceResultDocument) -> PlainAnswer:
+def _answer_with(document: ProduceResultDocument, *, is_keyed: bool = False) -> PlainAnswer:
     body = encode_document(document)
-    return PlainAnswer(_JSON_HEAD + b"%d\r\n" % len(body), body)
+    head = _REPLAYED_HEAD if is_keyed and document.duplicate else _JSON_HEAD
+    return PlainAnswer(head + b"%d\r\n" % len(body), body)
 
 
-def _wait(parts: LocalParts, pending: PendingAppend, options: AppendOptions, waited_ms: int = 0) -> AnswerWait:
+def _outcome_of(pending: PendingAppend, keyed: Keyed | None) -> AppendResult:
+    try:
+        return pending.outcome()
+    except OutOfOrderSequenceError:
+        if keyed is None:
+            raise
+        raise key_reused(pending.partition.name.partition) from None
+
+
+async def _replay(parts: LocalParts, pending: PendingAppend, result: AppendResult, keyed: Keyed) -> PlainAnswer:
+    await refuse_other_records(parts.producing, pending.partition, result.base_offset, keyed.batches, keyed.timed)
+    return _answer_with(result_document(pending.partition, result, pending.throttle_ms), is_keyed=True)
+
+
+def _wait(
+    parts: LocalParts, pending: PendingAppend, options: AppendOptions, waited_ms: int = 0, keyed: Keyed | None = None
+) -> AnswerWait:
     """Return the wait for the write, the fsync, or the other copies; ``waited_ms`` of it are over."""
 
     def answer() -> PlainAnswer | Coroutine[Any, Any, PlainAnswer]:
-        result = pending.outcome()
+        result = _outcome_of(pending, keyed)
         if lacks_copies(options, pending.partition, result):
-            return _after_copies(parts, pending, options)
+            return _after_copies(parts, pending, options, keyed)
+        if keyed is not None and result.duplicate:
+            return _replay(parts, pending, result, keyed)
         return _answer_with(result_document(pending.partition, result, pending.throttle_ms))
 
     def expired() -> PlainAnswer:
@@ -154,8 +222,12 @@ def _wait(parts: LocalParts, pending: PendingAppend, options: AppendOptions, wai
     return AnswerWait(pending.call_when_done, answer, max(0, options.timeout_ms - waited_ms), expired)
 
 
-async def _after_copies(parts: LocalParts, pending: PendingAppend, options: AppendOptions) -> PlainAnswer:
+async def _after_copies(
+    parts: LocalParts, pending: PendingAppend, options: AppendOptions, keyed: Keyed | None
+) -> PlainAnswer:
     result = await parts.producing.outcome_of(pending, options)
+    if keyed is not None and result.duplicate:
+        return await _replay(parts, pending, result, keyed)
     return _answer_with(result_document(pending.partition, result, pending.throttle_ms))
 
 
@@ -164,6 +236,7 @@ async def _produce_at_length(
     log: PartitionLog,
     request: PlainRequest,
     options: AppendOptions,
+    key: RequestKey | None,
     batches: Sequence[ValidBatch] | None = None,
 ) -> PlainAnswer:
     """Answer as the route does: validate the body in a thread, or enlist its batches before the append."""
@@ -173,7 +246,11 @@ async def _produce_at_length(
     refuse_reserved(batches)
     try:
         owner = require_producers(parts.producing, request.access, batches)
-        document = await produce(parts.producing, log, batches, options, owner)
+        if key is None:
+            document = await produce(parts.producing, log, batches, options, owner)
+        else:
+            stamp = key.stamp_for(log.name.topic)
+            document = await produce_keyed(parts.producing, log, batches, options, stamp)
     finally:
         request.throttle_ms = request_context.throttle_time_ms.get()
-    return _answer_with(document)
+    return _answer_with(document, is_keyed=key is not None)

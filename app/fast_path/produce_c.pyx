@@ -9,17 +9,19 @@ Thread: the event loop's.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.tuple cimport PyTuple_GET_ITEM
-from libc.stdint cimport int64_t
-from libc.string cimport memcpy
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memchr, memcpy
 
 from app.fast_path.answer_bytes_c cimport DIGITS_MAX, digits_of, new_answer, put, put_number, put_signed
+from storage.log.plain_batches_c cimport producer_in
 
 import weakref
 
 from app.fast_path.connection_c import QueuedAppend
-from storage.log.append_c import append, is_plain_batch
+from storage.log.append_c import NO_PRODUCER, OWN_PRODUCER, append
 from log_model.clock import SystemClock
 from log_model.errors import StorageError
+from log_model.producers import KEYED_PRODUCER_ID_MIN
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -40,6 +42,10 @@ cdef enum:
     DEFERRED_AFTER_SECONDS = 1
     # After this many iterations with one batch each the next batches are written as they come.
     LONELY_MAX = 16
+    # As ``app.produce.idempotence``.
+    KEY_BYTES_MAX = 255
+
+cdef int64_t KEYED_MIN = KEYED_PRODUCER_ID_MIN
 
 
 cdef inline double elapsed() noexcept:
@@ -90,7 +96,7 @@ cdef class AppendBatcher:
         self.queue = []
         self.put_off_seconds_max = 0.0002
 
-    cdef list append(self, writer, log, list bodies, int64_t size_bytes, config):
+    cdef list append(self, writer, log, list bodies, int64_t size_bytes, config, list producers, list places):
         """Write and publish batches here and now, if the writer is idle; ``None``, and nothing is changed, otherwise."""
         cdef double began, seconds
         cdef list results
@@ -104,7 +110,7 @@ cdef class AppendBatcher:
             return None
         began = elapsed()
         try:
-            results = append(log, bodies, config, self.now_ms())
+            results = append(log, bodies, config, self.now_ms(), producers, places)
         except StorageError as error:
             writer.failed_here(error)
             raise
@@ -154,10 +160,10 @@ cdef class AppendBatcher:
         memcpy(at, b"\r\n", 2)
         return new_answer(head, PyBytes_FromStringAndSize(room, size), ())
 
-    cdef object append_now(self, writer, body, int64_t size_bytes, config):
+    cdef object append_now(self, writer, body, int64_t size_bytes, config, producer):
         """Write a batch as it comes; its answer, or ``None``."""
         log = writer.log
-        results = self.append(writer, log, [body], size_bytes, config)
+        results = self.append(writer, log, [body], size_bytes, config, [producer], None)
         if results is None or results[0] is None:
             return None
         self.asked_count += 1
@@ -171,9 +177,9 @@ cdef class AppendBatcher:
         self.is_crowded = self.asked_count > self.asked_before
         self.lonely_count = 0
 
-    cdef object enqueue(self, writer, body, config, options):
+    cdef object enqueue(self, writer, body, config, options, producer):
         """Let a batch wait for the end of the turn."""
-        queued = QueuedAppend(self, body, config, options)
+        queued = QueuedAppend(self, body, config, options, producer)
         if not self.queue:
             self.writer, self.seen_count = writer, 0
             self.loop.call_soon(self.end_unless_more_come)
@@ -225,7 +231,7 @@ cdef class AppendBatcher:
 
     cdef int write(self, writer, list queue, int64_t size_bytes, list waiting) except -1:
         """Give each queued its answer, or add it to those ``waiting``; those without one are left to the general way."""
-        cdef list results
+        cdef list results, places = []
         cdef Py_ssize_t place
         log = writer.log
         config = log.config
@@ -233,7 +239,9 @@ cdef class AppendBatcher:
             if queued.config is not config:
                 return 0
         try:
-            results = self.append(writer, log, [queued.body for queued in queue], size_bytes, config)
+            results = self.append(
+                writer, log, [queued.body for queued in queue], size_bytes, config, [queued.producer for queued in queue], places
+            )
             if results is None:
                 return 0
             for place in range(len(results)):
@@ -245,10 +253,10 @@ cdef class AppendBatcher:
                 else:
                     waiting.append((queued, result))
         except Exception as error:
-            now_ms = self.now_ms()
-            for queued in queue:
-                # Those that are not plain have never been on their way.
-                if queued.answer is None and is_plain_batch(queued.body, config, now_ms):
+            # The others have never been on their way.
+            for place in places:
+                queued = queue[place]
+                if queued.answer is None:
                     queued.answer = error
         return 0
 
@@ -351,30 +359,73 @@ cdef int settle(loop, list queue) except -1:
 cdef class CompiledProduce:
     """A plain batch to one partition, with what its requests wait for: its write alone, or an fsync too (``options``)."""
 
-    cdef object parts, quotas, config, writer, options
+    cdef object parts, quotas, jobs, config, writer, options, begun_digest
     cdef AppendBatcher batcher
     cdef int64_t bytes_max
+    cdef bint takes_producers
 
-    def __init__(self, parts, writer, AppendBatcher batcher, options, int64_t bytes_max):
+    def __init__(
+        self, parts, writer, AppendBatcher batcher, options, int64_t bytes_max, bint takes_producers, begun_digest=None
+    ):
+        """With ``takes_producers`` batches may have a producer.
+
+        ``begun_digest`` is that of requests with an ``Idempotency-Key``, up to the key.
+        """
         self.parts, self.quotas, self.config = parts, parts.quotas, writer.log.config
+        self.jobs, self.takes_producers, self.begun_digest = parts.producing.jobs, takes_producers, begun_digest
         # The writer of a topic that was deleted refuses whatever comes.
         self.writer, self.batcher, self.options = weakref.ref(writer), batcher, options
         self.bytes_max = bytes_max
 
-    def answer(self, number, body):
+    def answer(self, varying, body):
         """Answer as a ``compiled_handler``, where no fsync is waited for."""
         cdef int64_t size_bytes = len(body)
         writer = self.writer()
         if writer is None or size_bytes > self.bytes_max or self.parts.is_released or self.quotas.table.has_any:
             return None
-        return self.batcher.append_now(writer, body, size_bytes, self.config)
+        producer = self.producer_of(varying, body, size_bytes)
+        if producer is None:
+            return None
+        return self.batcher.append_now(writer, body, size_bytes, self.config, producer)
 
-    def enqueue(self, number, body):
+    def enqueue(self, varying, body):
         """Append now or at the end of this iteration of the loop, as ``ResolvedTarget.enqueue``."""
         cdef int64_t size_bytes = len(body)
         writer = self.writer()
         if writer is None or size_bytes > self.bytes_max or self.parts.is_released or self.quotas.table.has_any:
             return None
+        producer = self.producer_of(varying, body, size_bytes)
+        if producer is None:
+            return None
         if self.options is None and not self.batcher.is_crowded:
-            return self.batcher.append_now(writer, body, size_bytes, self.config)
-        return self.batcher.enqueue(writer, body, self.config, self.options)
+            return self.batcher.append_now(writer, body, size_bytes, self.config, producer)
+        return self.batcher.enqueue(writer, body, self.config, self.options, producer)
+
+    cdef object producer_of(self, key, body, int64_t size_bytes):
+        """Return the producer of a batch for ``append_c``; ``None`` leaves the request to the handler in Python."""
+        cdef int64_t producer_id
+        if self.begun_digest is not None:
+            return producer_of_key(self.begun_digest, key)
+        if not self.takes_producers:
+            return NO_PRODUCER
+        producer_id = producer_in(body)
+        if 0 <= producer_id and self.jobs.application_of(producer_id) is not None:
+            # Its appends are signs of life of a load job.
+            return None
+        return OWN_PRODUCER
+
+
+cdef object producer_of_key(begun_digest, bytes key):
+    """Return the producer id of ``RequestKey.stamp_for``; ``None`` for a key that is quoted, or none."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(key), place
+    cdef const char* text = PyBytes_AS_STRING(key)
+    cdef bytes digest
+    cdef uint64_t found = 0
+    if not 0 < size <= KEY_BYTES_MAX or text[0] == b'"'[0] or memchr(text, b" "[0], size) != NULL:
+        return None
+    made = begun_digest.copy()
+    made.update(b"\0\0\0" + bytes((size,)) + key)
+    digest = made.digest()
+    for place in range(8):
+        found = (found << 8) | <unsigned char>PyBytes_AS_STRING(digest)[place]
+    return KEYED_MIN + <int64_t>(found % <uint64_t>KEYED_MIN)

@@ -8,6 +8,7 @@ for repeated batches answer a retry (spec E19). The producer snapshots keep the 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -36,6 +37,8 @@ from log_model.errors import InvalidRecordError, OutOfOrderSequenceError, Storag
 from log_model.offsets import Offset
 from log_model.producers import KEYED_PRODUCER_ID_MIN, SEQUENCE_COUNT
 
+_KEY = re.compile(r"[!-~]{1,255}", re.ASCII)
+_QUOTED_KEY = re.compile(r'"((?:[!#-\[\]-~]|\\["\\])+)"', re.ASCII)
 EPOCH_COUNT = 2**15
 REPLAYED_HEADER = "Idempotent-Replayed"
 
@@ -80,6 +83,10 @@ class RequestKey:
             epoch = _digest(*(f"{number} {len(rows)}" for number, rows in sorted(spread.items()))) % EPOCH_COUNT
         return ProducerStamp(KEYED_PRODUCER_ID_MIN + low_bits, epoch, 0)
 
+    def begin_digest(self, topic: str) -> blake2b:
+        """Return the digest of ``stamp_for`` up to the key, to which a compiled handler adds each request's own."""
+        return _begin_digest(self.principal, topic)
+
     def stamp_for_part(self, topic: str, number: int, epoch: int) -> ProducerStamp:
         """Return the producer that stands for the key in one part of a request to many partitions.
 
@@ -89,12 +96,23 @@ class RequestKey:
         return ProducerStamp(KEYED_PRODUCER_ID_MIN + low_bits, epoch, 0)
 
 
-def _digest(*parts: str) -> int:
+def parse_key(text: str) -> str | None:
+    """Return the key in an ``Idempotency-Key``, plain or as a quoted string of RFC 8941; ``None`` if it is none."""
+    quoted = _QUOTED_KEY.fullmatch(text)
+    key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else text
+    return None if _KEY.fullmatch(key) is None or (text.startswith('"') and not quoted) else key
+
+
+def _begin_digest(*parts: str) -> blake2b:
     digest = blake2b(digest_size=8)
     for part in parts:
         encoded = part.encode()
         digest.update(len(encoded).to_bytes(4, "big") + encoded)
-    return int.from_bytes(digest.digest(), "big")
+    return digest
+
+
+def _digest(*parts: str) -> int:
+    return int.from_bytes(_begin_digest(*parts).digest(), "big")
 
 
 Idempotence = ProducerStamp | RequestKey
@@ -180,13 +198,27 @@ async def produce_keyed(
     except OutOfOrderSequenceError:
         raise key_reused(log.name.partition) from None
     if result.duplicate:
-        base_offset = Offset(result.base_offset)
-        same = await producing.engine.reads.stored(
-            log, lambda stored: holds_same_records(stored, base_offset, batches, timed)
-        )
-        if not same:
-            raise key_reused(log.name.partition)
+        await refuse_other_records(producing, log, Offset(result.base_offset), batches, timed)
     return result
+
+
+async def refuse_other_records(
+    producing: Producing,
+    log: Partition,
+    base_offset: Offset,
+    batches: Sequence[ValidBatch],
+    timed: Sequence[bool] | None,
+) -> None:
+    """Return if the log has the records of ``batches`` at ``base_offset``, where the key was used.
+
+    Raises:
+        Problem: idempotency_key_reused.
+    """
+    same = await producing.engine.reads.stored(
+        log, lambda stored: holds_same_records(stored, base_offset, batches, timed)
+    )
+    if not same:
+        raise key_reused(log.name.partition)
 
 
 async def produce_keyed_to_topic(

@@ -13,27 +13,23 @@ attributes.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.memoryview cimport PyMemoryView_FromMemory
-from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from cpython.tuple cimport PyTuple_GET_ITEM
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
-from crc32c import crc32c
+from storage.log.plain_batches_c cimport Batch, HEADER_BYTES, HELD_BYTES_MAX, NO_ONE, is_plain, put_big_endian_32, stamp
+from storage.producers.next_batches_c cimport ProducerPlace, follows, note
 
-from rollway.records.sections import reader
 from log_model.batches.append_request import AppendResult
 from storage.disk.file_system import LocalFile
 from storage.index.index_file import POSITION_MAX, RELATIVE_OFFSET_MAX
 from storage.log.log_snapshot import LogSnapshot
+from storage.log.plain_batches_c import NO_PRODUCER, OWN_PRODUCER, is_usable
 from storage.index.offset_index import OffsetIndex
 from log_model.offsets import NO_TIMESTAMP, LogOffsetMetadata, OffsetPosition, TimestampOffset
 from storage.index.time_index import TimeIndex
 from log_model.transactions import NOTHING_UNSTABLE
 from storage.log.written_log import WrittenState
-
-cdef extern from "Python.h":
-    int PyBUF_READ
 
 cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
@@ -47,13 +43,6 @@ cdef extern from "<unistd.h>" nogil:
     int SEEK_END
 
 cdef enum:
-    # As in ``rollway.records`` and ``log_model.batches.batch_validation``.
-    HEADER_BYTES = 61
-    OVERHEAD_BYTES = 12
-    CHECKED_FROM = 21
-    MAGIC = 2
-    # Measured: shorter batches are checked and written before another thread has the interpreter's lock.
-    HELD_BYTES_MAX = 16 * 1024
     GROUP_MAX = 64
     # As in ``offset_index`` and ``time_index``.
     OFFSET_ENTRY_BYTES = 8
@@ -61,98 +50,18 @@ cdef enum:
 
 cdef int64_t NO_TIME = NO_TIMESTAMP
 cdef int64_t FARTHEST_OFFSET = RELATIVE_OFFSET_MAX, FARTHEST_POSITION = POSITION_MAX
-# So that sums of times do not wrap around. Python code judges later times.
-cdef int64_t TIME_MAX = <int64_t>1 << 60
-
-cdef struct Facts:
-    int64_t least
-    int64_t greatest
-    bint has_null_key
-
-# ``survey`` of ``rollway.records.sections.reader_c``.
-ctypedef bint (*Survey)(const uint8_t*, Py_ssize_t, int64_t, int64_t, Facts*) noexcept nogil
-
-cdef const char* SURVEY_NAME = "rollway.records.survey.1"
-cdef Survey survey = NULL
-
-capsule = getattr(reader.compiled, "survey_capsule", None)
-if capsule is not None and PyCapsule_IsValid(capsule, SURVEY_NAME):
-    survey = <Survey>PyCapsule_GetPointer(capsule, SURVEY_NAME)
-is_usable = survey != NULL
-"""Whether the library's sections are compiled, and offer ``survey``."""
-
 # Tuples as their classes make them, without a call of a Python function for each.
 cdef object new_tuple = tuple.__new__
 cdef object new_snapshot = LogSnapshot.__new__
 
 
-cdef inline uint32_t big_endian_32(const uint8_t* at) noexcept:
-    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
-
-
-cdef inline int64_t big_endian_64(const uint8_t* at) noexcept:
-    return <int64_t>((<uint64_t>big_endian_32(at) << 32) | big_endian_32(at + 4))
-
-
-cdef inline void put_big_endian_32(uint8_t* at, uint32_t number) noexcept:
-    at[0], at[1], at[2], at[3] = number >> 24, (number >> 16) & 0xFF, (number >> 8) & 0xFF, number & 0xFF
-
-
-cdef struct Batch:
-    int32_t record_count
-    int64_t max_timestamp
-
-
-cdef bint is_plain(Py_buffer* view, limits, int64_t now_ms, Batch* batch) except -1:
-    """Return whether the bytes are one sound batch that is not compressed, from a producer without an id."""
-    cdef const uint8_t* data = <const uint8_t*>view.buf
-    cdef Py_ssize_t size = view.len
-    cdef int64_t base_time, max_time, oldest, newest
-    cdef int32_t count
-    cdef Facts facts
-    cdef bint is_sound
-    if not HEADER_BYTES < size <= <int64_t>limits.batch_bytes_max or not limits.takes_any:
-        return False
-    count = <int32_t>big_endian_32(data + 57)
-    base_time, max_time = big_endian_64(data + 27), big_endian_64(data + 35)
-    if (
-        big_endian_64(data) != 0
-        or <int32_t>big_endian_32(data + 8) != size - OVERHEAD_BYTES
-        or data[16] != MAGIC
-        or data[21] != 0
-        or data[22] != 0
-        or count <= 0
-        or <int64_t><int32_t>big_endian_32(data + 23) + 1 != count
-        or big_endian_64(data + 43) >= 0
-        or not -TIME_MAX < base_time < TIME_MAX
-    ):
-        return False
-    checked = PyMemoryView_FromMemory(<char*>data + CHECKED_FROM, size - CHECKED_FROM, PyBUF_READ)
-    if <int64_t>crc32c(checked) != <int64_t>big_endian_32(data + 17):
-        return False
-    if size <= HELD_BYTES_MAX:
-        is_sound = survey(data + HEADER_BYTES, size - HEADER_BYTES, count, INT64_MAX, &facts)
-    else:
-        with nogil:
-            is_sound = survey(data + HEADER_BYTES, size - HEADER_BYTES, count, INT64_MAX, &facts)
-    if not is_sound or not (-TIME_MAX < facts.least and facts.greatest < TIME_MAX):
-        return False
-    oldest, newest = base_time + facts.least, base_time + facts.greatest
-    if newest != max_time or oldest < 0 or now_ms - oldest > <int64_t>limits.before_ms:
-        return False
-    if newest - now_ms > <int64_t>limits.after_ms or (facts.has_null_key and limits.needs_keys):
-        return False
-    batch.record_count, batch.max_timestamp = count, newest
-    return True
-
-
-def is_plain_batch(body, config, int64_t now_ms):
+def is_plain_batch(body, config, int64_t now_ms, int64_t producer=NO_ONE):
     """Return whether ``append`` takes ``body``, apart from conditions of the log."""
     cdef Py_buffer view
     cdef Batch batch
     PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
     try:
-        return bool(is_plain(&view, config.plain, now_ms, &batch))
+        return bool(is_plain(&view, config.plain, now_ms, producer, &batch))
     finally:
         PyBuffer_Release(&view)
 
@@ -163,15 +72,19 @@ cdef struct Group:
     int64_t size_bytes
     int64_t record_count
     int64_t max_timestamp
+    bint has_producers
     Py_buffer* views[GROUP_MAX]
     Batch batches[GROUP_MAX]
 
 
-def append(log, list bodies, config, int64_t now_ms):
+def append(log, list bodies, config, int64_t now_ms, list producers=None, list places=None):
     """Append the batch of each body, at most ``GROUP_MAX`` of them, if the log still has this ``config``.
 
-    Return one ``AppendResult`` for each, ``None`` for one that is not plain; or ``None`` if no batch was appended. They are
-    published, unless ``flush.policy=group`` waits for an fsync first. Thread: the writer. Durable: no.
+    ``producers`` has for each body the producer id of its key, or ``OWN_PRODUCER`` if it may have a producer itself;
+    ``NO_PRODUCER``, which is also the default, leaves such a batch out. A batch of a producer is plain if its sequence comes
+    next. Return one ``AppendResult`` for each, ``None`` for one that is not plain; or ``None`` if no batch was appended. They are
+    published, unless ``flush.policy=group`` waits for an fsync first. The places of the batches that are written, also if that
+    fails, are added to ``places``, an empty list. Thread: the writer. Durable: no.
 
     Raises:
         DiskFullError, PartitionFailedError: as ``PartitionLog.append``; none of the batches is in the log.
@@ -179,28 +92,30 @@ def append(log, list bodies, config, int64_t now_ms):
     cdef Py_buffer views[GROUP_MAX]
     cdef Group group
     cdef int place, taken = 0, count = len(bodies)
+    cdef int64_t producer = NO_ONE
     cdef list results
     if count > GROUP_MAX:
         return None
     group.count = 0
-    group.size_bytes = group.record_count = 0
-    group.max_timestamp = NO_TIME
+    group.has_producers = False
     results = [None] * count
-    places = []
+    if places is None:
+        places = []
     limits = config.plain
     try:
         for place in range(count):
             PyObject_GetBuffer(bodies[place], &views[place], PyBUF_SIMPLE)
             taken = place + 1
-            if is_plain(&views[place], limits, now_ms, &group.batches[group.count]):
+            if producers is not None:
+                producer = producers[place]
+            if is_plain(&views[place], limits, now_ms, producer, &group.batches[group.count]):
                 group.views[group.count] = &views[place]
-                group.size_bytes += views[place].len
-                group.record_count += group.batches[group.count].record_count
-                group.max_timestamp = max(group.max_timestamp, group.batches[group.count].max_timestamp)
+                group.has_producers |= group.batches[group.count].producer.producer_id >= 0
                 group.count += 1
                 places.append(place)
         if not group.count:
             return None
+        add_up(&group)
         if group.size_bytes <= HELD_BYTES_MAX:
             # The interpreter's lock is held until the end, so no other thread interferes.
             return None if log.writing.locked() else write(log, config, &group, results, places)
@@ -215,12 +130,36 @@ def append(log, list bodies, config, int64_t now_ms):
             PyBuffer_Release(&views[place])
 
 
-cdef void stamp(uint8_t* head, Py_buffer* view, int64_t base_offset, int64_t epoch) noexcept:
-    """Write the header of a batch to ``head``, as ``ValidBatch.stamp`` leaves it."""
-    memcpy(head, view.buf, HEADER_BYTES)
-    put_big_endian_32(head, <uint32_t>(base_offset >> 32))
-    put_big_endian_32(head + 4, <uint32_t>(base_offset & 0xFFFFFFFF))
-    put_big_endian_32(head + 12, <uint32_t>epoch)
+cdef void add_up(Group* group) noexcept:
+    """Set the sums over the batches of the group."""
+    cdef int place
+    group.size_bytes = group.record_count = 0
+    group.max_timestamp = NO_TIME
+    for place in range(group.count):
+        group.size_bytes += group.views[place].len
+        group.record_count += group.batches[place].record_count
+        group.max_timestamp = max(group.max_timestamp, group.batches[place].max_timestamp)
+
+
+cdef int leave_out(Group* group, list places, known) except -1:
+    """Leave out the batches of producers that do not come next, or that have a batch before it in the group."""
+    cdef int place, kept = 0, other
+    cdef ProducerPlace* producer
+    cdef bint is_next
+    for place in range(group.count):
+        producer = &group.batches[place].producer
+        is_next = producer.producer_id < 0 or follows(known, producer)
+        if producer.producer_id >= 0:
+            for other in range(kept):
+                is_next = is_next and group.batches[other].producer.producer_id != producer.producer_id
+        if is_next:
+            group.views[kept], group.batches[kept], places[kept] = group.views[place], group.batches[place], places[place]
+            kept += 1
+    if kept < group.count:
+        group.count = kept
+        del places[kept:]
+        add_up(group)
+    return 0
 
 
 cdef bint put_all(Group* group, int descriptor, int64_t position, int64_t base_offset, int64_t epoch) except -1:
@@ -232,7 +171,7 @@ cdef bint put_all(Group* group, int descriptor, int64_t position, int64_t base_o
     cdef Py_buffer* view
     for place in range(group.count):
         view = group.views[place]
-        stamp(heads + place * HEADER_BYTES, view, base_offset, epoch)
+        stamp(heads + place * HEADER_BYTES, view, &group.batches[place], base_offset, epoch)
         parts[2 * place].iov_base, parts[2 * place].iov_len = heads + place * HEADER_BYTES, HEADER_BYTES
         parts[2 * place + 1].iov_base = <uint8_t*>view.buf + HEADER_BYTES
         parts[2 * place + 1].iov_len = <size_t>(view.len - HEADER_BYTES)
@@ -253,7 +192,7 @@ cdef int put_through(file, Group* group, position, int64_t base_offset, int64_t 
     parts = []
     for place in range(group.count):
         view = group.views[place]
-        stamp(head, view, base_offset, epoch)
+        stamp(head, view, &group.batches[place], base_offset, epoch)
         parts.append(PyBytes_FromStringAndSize(<char*>head, HEADER_BYTES))
         parts.append(PyBytes_FromStringAndSize(<char*>view.buf + HEADER_BYTES, view.len - HEADER_BYTES))
         base_offset += group.batches[place].record_count
@@ -283,6 +222,10 @@ cdef list write(log, config, Group* group, list results, list places):
         or log.replicas.members.followers
     ):
         return None
+    if group.has_producers:
+        leave_out(group, places, writer.producers.known)
+        if not group.count:
+            return None
     room = writer.room
     if room is None or room.segment is not segment or room.config is not config:
         if segment.first_batch_timestamp is None and records.size_bytes:
@@ -323,6 +266,8 @@ cdef list write(log, config, Group* group, list results, list places):
         except OSError as error:
             undo(log, writer, error, position, segment.indexer.max_timestamp)
     note_written(log, writer, room, segment, group, base_offset, position, results, places, start)
+    if group.has_producers:
+        note_producers(writer.producers, group, results, places)
     end, end_position = end_offset, position + group.size_bytes
     records.size_bytes = end_position
     if is_empty:
@@ -366,6 +311,24 @@ cdef int note_written(
         position += group.views[place].len
         base_offset = last + 1
     builder.bytes_since_entry = since
+    return 0
+
+
+cdef int note_producers(producers, Group* group, list results, list places) except -1:
+    """Note the producers of all batches, as ``ProducerState.accept``."""
+    cdef int place
+    cdef int64_t now_ms = producers.elapsed_ms()
+    known = producers.known
+    for place in range(group.count):
+        if group.batches[place].producer.producer_id >= 0:
+            result = results[places[place]]
+            base_offset, last_offset = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 1)
+            note(
+                known, &group.batches[place].producer, group.batches[place].record_count, base_offset, last_offset,
+                group.batches[place].max_timestamp, now_ms,
+            )
+    if len(known.by_id) > <int64_t>producers.producer_count_max:
+        producers.forget_above_limit()
     return 0
 
 

@@ -1,7 +1,8 @@
 """The producers of a partition in memory, in the order of their last change.
 
 Most producers stand for an ``Idempotency-Key``: they write once and never change. Their entries are packed, so that one
-takes about 200 bytes with everything around it.
+takes about 200 bytes with everything around it. Compiled appends (``next_batches_c.pyx``) read and change the
+attributes of ``KnownProducers``.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from log_model.producers import KEYED_PRODUCER_ID_MIN, ProducerBatch
 from storage.producers.producer_entry import ProducerEntry
 
 # Epoch, last sequence, last offset, timestamp, time of the last change. With two bytes more it would take 16 more.
-_PACKED = struct.Struct("<hiqqq")
+_PACKED = struct.Struct("=hiqqq")
 _USED_MS_AT = 22
-_USED_MS = struct.Struct("<q")
+_USED_MS = struct.Struct("=q")
 
 
 class KnownProducers:

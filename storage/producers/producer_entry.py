@@ -11,7 +11,7 @@ from log_model.transactions import TransactionMarker
 from rollway.records import BatchHeader, ControlRecord
 from storage.producers.producer_snapshot import ProducerRecord
 
-_BATCHES_KEPT = 5
+BATCHES_KEPT = 5
 
 _NO_SEQUENCE = -1
 _NO_OFFSET = Offset(-1)
@@ -44,7 +44,7 @@ class ProducerEntry(NamedTuple):
         batches = self.batches if header.producer_epoch == self.producer_epoch else ()
         coordinator_epoch, first_offset = self.coordinator_epoch, self.current_txn_first_offset
         if not header.is_control:
-            batches = (*batches, ProducerBatch.of(header))[-_BATCHES_KEPT:]
+            batches = (*batches, ProducerBatch.of(header))[-BATCHES_KEPT:]
             if header.is_transactional and first_offset < 0:
                 first_offset = Offset(header.base_offset)
         elif control is not None:

@@ -72,6 +72,8 @@ _INERT = (
         b"X-Empty:",
     ),
     *(b"Connection: keep-alive", b"CONNECTION: Keep-Alive", b"Cookie: a=b; c=d", b"X-Empty: ", b"Via: 1.1 a"),
+    *(b"Idempotency-Key: one", b'idempotency-key:  "two"', b"Idempotency-Key: three"),
+    b"Producer-Id: 7\r\nProducer-Epoch: 0\r\nBase-Sequence: 5",
 )
 _ODD_FIELDS = (
     *(
@@ -100,6 +102,9 @@ _ODD_FIELDS = (
         b"X-A: b\r\n c",
     ),
     *(b": empty", b"no colon", b"X-Cr: a\rb", b"X-Lf: a\nX-B: c", b"X-Bad\x80: a", b"X-(: a", b"Host : a", b"\tX: y"),
+    *(b"Idempotency-Key:", b"Idempotency-Key: a\r\nIdempotency-Key: b", b"Idempotency-Key: a b ", b"Producer-Id: 7"),
+    *(b"Base-Sequence: 5\r\nProducer-Id: 7", b"Producer-Id: 7\r\nProducer-Epoch:\r\nBase-Sequence: 5"),
+    b"Producer-Id: 7\r\nProducer-Epoch: 0\r\nBase-Sequence: 5\r\nIdempotency-Key: a",
     *(b"X-Long: " + b"v" * 3000, b"X-Much: " + b"v" * 5000, b"Unknown: a", b"Proxy-Connection: keep-alive"),
     *(
         b"Transfer-Encoding: identity",

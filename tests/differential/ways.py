@@ -57,7 +57,7 @@ def _echo(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]], 
     return repr((method, target, sorted(headers), b"" if path.startswith(FAIL) else body)).encode()
 
 
-_KEYED = (b"content-type", b"accept", b"accept-encoding")
+_KEYED = (b"content-type", b"accept", b"accept-encoding", b"idempotency-key")
 
 
 async def _application(scope: Any, receive: Any, send: Any) -> None:
@@ -102,6 +102,12 @@ class EchoFastPath:
         path, mark, query = head.target.partition(b"?")
         if mark and not query:
             return None
+        if head.producer is not None and path.startswith((COMPILED, ENQUEUED)):
+            # A compiled handler is not given it.
+            return None
+        if head.idempotency_key and head.number is not None:
+            # No route takes both.
+            return None
         if head.method not in (b"GET", b"POST") or not path.startswith((COMPILED, ENQUEUED, SERVE, LEAVE, WAIT, FAIL)):
             return None
         target = ResolvedTarget(head, _Route())
@@ -109,15 +115,16 @@ class EchoFastPath:
             template = head.key.partition(b"\n")[0].partition(b" ")[2]
             kept = [[value] if value else [] for value in (head.content_type, head.accept, head.accept_encoding)]
 
-            def echo(number: int | None, body: bytes | memoryview) -> bytes:
+            def echo(varying: int | bytes | None, body: bytes | memoryview) -> bytes:
                 start, _, query = template.partition(b"?")
-                if number is not None:
-                    query = _VARYING.sub(b"offset=%d" % number, query, count=1)
-                return repr((head.method, start, query, kept, bytes(body))).encode()
+                if isinstance(varying, int):
+                    query = _VARYING.sub(b"offset=%d" % varying, query, count=1)
+                keys = [varying] if isinstance(varying, bytes) else []
+                return repr((head.method, start, query, [*kept, keys], bytes(body))).encode()
 
-            target.compiled_handler = lambda number, body: _answer(echo(number, body))
+            target.compiled_handler = lambda varying, body: _answer(echo(varying, body))
             if path.startswith(ENQUEUED) and connections.compiled is not None:
-                target.enqueue = lambda number, body: self._enqueue(echo(number, body), body)
+                target.enqueue = lambda varying, body: self._enqueue(echo(varying, body), body)
         if len(self.targets) > 100:
             self.targets.clear()
         self.targets[head.key] = target
@@ -150,7 +157,7 @@ class EchoFastPath:
         if path.startswith(LEAVE):
             return None
         if target.compiled_handler is not None:
-            return call, target.compiled_handler(head.number, body)
+            return call, target.compiled_handler(head.idempotency_key or head.number, body)
         if path.startswith(FAIL):
             return call, RuntimeError("the handler has failed")
         answer = _answer(_echo(head.method, head.target, headers_of(head.raw), bytes(body)))

@@ -123,6 +123,105 @@ def _by_paths_of_their_own(cases: list[Case]) -> Iterator[Case]:
     yield fetch_case("records as problems", "?offset=0", PROBLEM, is_fast=False)
 
 
+def key(text: str) -> tuple[tuple[str, str], ...]:
+    return (("Idempotency-Key", text),)
+
+
+def producer(producer_id: object, epoch: object, sequence: object) -> tuple[tuple[str, str], ...]:
+    values = zip(("Producer-Id", "Producer-Epoch", "Base-Sequence"), (producer_id, epoch, sequence), strict=True)
+    return tuple((name, str(value)) for name, value in values)
+
+
+def keyed_cases() -> Iterator[Case]:
+    """Each is sent twice, so nearly all of them are repeated."""
+    yield Case("an idempotency key", True, headers=key("k"))
+    yield Case("a key with other records", True, headers=key("k"), body=batch_of("other"))
+    yield Case("a key with more records", True, headers=key("k"), body=batch_of("one", "two", "three"))
+    yield Case("a key in quotes", True, headers=key('"k"'))
+    yield Case("a key with escapes", True, headers=key(r'"a\\\"b"'))
+    yield Case("a long key", True, headers=key("x" * 255))
+    yield Case("too long a key", False, headers=key("x" * 256))
+    yield Case("an empty key", False, headers=key(""))
+    yield Case("a key in open quotes", False, headers=key('"k'))
+    yield Case("a key of quotes", False, headers=key('""'))
+    yield Case("a key with a space", False, headers=key("a b"))
+    yield Case("a key with a space in quotes", False, headers=key('"a b"'))
+    yield Case("two keys", False, headers=key("k1") + key("k1"))
+    yield Case("a key and a producer's headers", False, headers=key("k2") + producer(1, 0, 0))
+    yield Case("a key and a transaction", False, headers=(*key("k2"), ("Transactional-Id", "x")))
+    yield Case("a key for a producer's batch", False, headers=key("k3"), body=PRODUCER)
+    yield Case("a key for a transactional batch", False, headers=key("k3"), body=TRANSACTIONAL)
+    yield Case("a key, acks 0", True, headers=key("k4"), query="?acks=0")
+    yield Case("a key, acks 1", True, headers=key("k5"), query="?acks=1")
+    yield Case("a key, group fsync", True, headers=key("k6"), topic="group")
+    yield Case("a key, durability fsynced", True, headers=key("k7"), query="?durability=fsynced")
+    yield Case("a key, log append time", True, headers=key("k8"), topic="stamped")
+    yield Case("a key, several batches", True, headers=key("k9"), body=BATCH * 3)
+    yield Case("a key, fewer batches", True, headers=key("k9"), body=BATCH * 2)
+    yield Case("a key, the records in one batch", True, headers=key("k9"), body=batch_of(*("one", "two") * 3))
+    yield Case("a key, compressed", True, headers=key("k10"), body=batch_of("a" * 99, codec=Codec.GZIP))
+    yield Case("a key, topic compresses", True, headers=key("k11"), topic="zipped")
+    yield Case("a key, large enough for a sink", True, headers=key("k12"), body=record_batch(b"x" * 300_000))
+    yield Case("a key, an expected offset", None, headers=key("k13"), topic="other", query="?expected_offset=0")
+    yield Case("a key for garbage", False, headers=key("k14"), body=b"rubbish\0" * 20)
+    yield Case("a key for too large a batch", False, headers=key("k15"), topic="small", body=record_batch(b"x" * 900))
+    yield Case("a key for an internal topic", False, headers=key("k16"), topic="__consumer_offsets")
+    yield fetch_case("a fetch with a key", "?offset=0", is_fast=False, headers=key("k"))
+    for place, rows in enumerate(
+        [
+            [{"value": "v"}],
+            [{"value": "v", "timestamp": 1}, {"value": "w"}],
+            [{"value_base64": "AAE=", "headers": [{"name": "h", "value": "1"}]}],
+            [{"value": "x" * 700}, {"value": "y" * 700}],
+        ]
+    ):
+        yield _json(f"JSON with a key {place}", *rows, headers=key(f"json{place}"))
+    yield _json(
+        "JSON with a key and another time", {"value": "v", "timestamp": 2}, {"value": "w"}, headers=key("json1")
+    )
+    yield _json("JSON with a key and other records", {"value": "w"}, headers=key("json0"))
+    yield _json("JSON with a key and more records", {"value": "v"}, {"value": "v"}, headers=key("json0"))
+    yield _json("JSON with a key, many batches", *[{"value": "x" * 400}] * 3, topic="small", headers=key("json5"))
+    yield _json("JSON with a key, acks 0", {"value": "v"}, query="?acks=0", headers=key("json6"))
+    yield _json("JSON with a key, group fsync", {"value": "v"}, topic="group", headers=key("json7"))
+    yield _json("JSON with a key, as JSON", {"value": [1]}, query="?encoding=json", headers=key("json8"))
+    yield _json("JSON with a key, another partition", {"value": "v", "partition": 1}, is_fast=False, headers=key("j"))
+    yield _json("JSON with a key, large", {"value": "x" * 200_000}, is_fast=False, headers=key("json9"))
+    yield _json("JSON with a key, no records", is_fast=False, headers=key("json10"))
+    yield _json("JSON with too long a key", {"value": "v"}, is_fast=False, headers=key("x" * 256))
+
+
+def producer_cases() -> Iterator[Case]:
+    yield _json("JSON of a producer", {"value": "v"}, {"value": "w"}, headers=producer(70, 0, 0))
+    yield _json("JSON of a producer, the next", {"value": "x"}, headers=producer(70, 0, 2))
+    yield _json("JSON of a producer, a gap", {"value": "x"}, headers=producer(70, 0, 4))
+    yield _json("JSON of a producer, a part of it again", {"value": "v"}, headers=producer(70, 0, 0))
+    yield _json("JSON of a producer, a new epoch", {"value": "x"}, headers=producer(70, 1, 0))
+    yield _json("JSON of a producer, the old epoch", {"value": "x"}, headers=producer(70, 0, 3))
+    yield _json("JSON of a producer, group fsync", {"value": "v"}, topic="group", headers=producer(70, 0, 0))
+    yield _json("JSON of a producer, acks 0", {"value": "v"}, query="?acks=0", headers=producer(71, 0, 0))
+    yield _json(
+        "JSON of a producer, several batches", *[{"value": "x" * 400}] * 3, topic="small", headers=producer(7, 0, 0)
+    )
+    yield _json("JSON of a producer at the end", {"value": "v"}, {"value": "w"}, headers=producer(72, 32767, 2**31 - 1))
+    yield _json("JSON of the largest producer", {"value": "v"}, headers=producer(2**62 - 1, 0, 0))
+    for name, headers in {
+        "a key's id": producer(2**62, 0, 0),
+        "a negative id": producer(-1, 0, 0),
+        "a zero in front": producer("07", 0, 0),
+        "no number": producer("x", 0, 0),
+        "a plus": producer("+7", 0, 0),
+        "a fraction": producer("7.0", 0, 0),
+        "too large an epoch": producer(7, 32768, 0),
+        "too large a sequence": producer(7, 0, 2**31),
+        "no epoch": (producer(7, 0, 0)[0], producer(7, 0, 0)[2]),
+        "two ids": (*producer(7, 0, 0), ("Producer-Id", "7")),
+        "an empty id": producer("", 0, 0),
+    }.items():
+        yield _json(f"JSON of a producer with {name}", {"value": "v"}, is_fast=False, headers=headers)
+    yield fetch_case("a fetch of a producer", "?offset=0", is_fast=False, headers=producer(7, 0, 0))
+
+
 PRODUCER = batch_of("p", producer_id=7, producer_epoch=0, base_sequence=0)
 TRANSACTIONAL = _with_bytes(PRODUCER, 22, ">b", 0x10)
 CASES = [
@@ -198,8 +297,10 @@ CASES = [
     Case("an empty query", False, query="?"),
     Case("another media type", False, media_type="text/plain"),
     Case("media type with a parameter", False, media_type=f"{RAW}; charset=utf-8"),
-    Case("an idempotency key", False, headers=(("Idempotency-Key", "k"),)),
-    Case("a producer's headers", False, headers=(("Producer-Id", "1"),)),
+    Case("a part of a producer's headers", False, headers=(("Producer-Id", "1"),)),
+    Case("a producer's headers", False, headers=producer(1, 0, 0)),
+    *keyed_cases(),
+    *producer_cases(),
     Case("a transaction's header", False, headers=(("Transactional-Id", "x"),)),
     Case("encoded", False, headers=(("Content-Encoding", "gzip"),)),
     Case("two hosts", False, headers=(("Host", "b"),)),

@@ -26,8 +26,9 @@ class RequestHead(Protocol):
     """The head of one plain request, as ``request_heads_c.pyx`` reads it. Immutable.
 
     ``raw`` is the whole head, ``size`` bytes. Equal requests have the same ``key``: method, target with 0 in place of
-    ``number``, Content-Type, Accept and Accept-Encoding. ``number`` is that of ``offset=`` in the query. Absent fields
-    are empty, except ``authorization``, which is ``None``.
+    ``number``, Content-Type, Accept, Accept-Encoding, and whether there is an Idempotency-Key or a producer. ``number``
+    is that of ``offset=`` in the query. ``producer`` has Producer-Id, Producer-Epoch and Base-Sequence. Absent fields
+    are empty, except ``authorization`` and ``producer``, which are ``None``.
     """
 
     raw: bytes
@@ -44,6 +45,8 @@ class RequestHead(Protocol):
     authorization: bytes | None
     client_id: bytes
     request_id: bytes
+    idempotency_key: bytes
+    producer: tuple[bytes, bytes, bytes] | None
 
 
 def headers_of(raw: bytes) -> Headers:
@@ -58,9 +61,10 @@ class PlainRoute(Protocol):
     body_bytes_max: int
 
 
-CompiledHandler = Callable[[int | None, bytes | memoryview], "PlainAnswer | None"]
-"""A function that answers requests for one target at once, given their numbers and bodies.
+CompiledHandler = Callable[[int | bytes | None, bytes | memoryview], "PlainAnswer | None"]
+"""A function that answers requests for one target at once, given what varies among them, and their bodies.
 
+What varies is ``number`` or the ``idempotency_key``: no target has both.
 It answers as ``PlainDispatcher.serve`` does, without quotas. ``None`` leaves a request to ``serve``, and has no effect.
 It may raise the errors of the application.
 """
@@ -115,7 +119,7 @@ class ResolvedTarget:
         self.compiled_config: Any = None
         self.count: Callable[[int, float], None] = _count_nothing
         self.compiled_handler: CompiledHandler | None = None
-        self.enqueue: Callable[[int | None, bytes | memoryview], Any] | None = None
+        self.enqueue: Callable[[int | bytes | None, bytes | memoryview], Any] | None = None
 
 
 def _count_nothing(_: int, __: float) -> None:

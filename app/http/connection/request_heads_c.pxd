@@ -17,7 +17,9 @@ cdef struct Head:
     int64_t number
     Span digits
     Span method, target
-    Span host, content_type, accept, accept_encoding, authorization, client_id, request_id
+    Span host, content_type, accept, accept_encoding, authorization, client_id, request_id, idempotency_key
+    # All of them are there, or none.
+    Span producer_id, producer_epoch, base_sequence
 
 
 cdef bint read_head(

@@ -19,11 +19,13 @@ Framing. A field of interest comes at most once and with a value, User-Agent apa
     Connection      = "keep-alive"                          ; in any case, as often as it likes
     User-Agent      = any value, or none, but "rollway"     ; the library that is too old, which no plain head is of
 
+Of Producer-Id, Producer-Epoch and Base-Sequence all come or none, and then no Idempotency-Key.
+
 Names. Default deny: a head with any other field is not plain, so a head with Transfer-Encoding, Upgrade, Expect, Range, a
-condition, Origin or an idempotency key never is. The allowed names are::
+condition, Origin or a transactional id never is. The allowed names are::
 
     of interest     Host, Content-Length, Connection, Content-Type, Accept, Accept-Encoding, Authorization, Client-Id, X-Request-Id,
-                    User-Agent
+                    User-Agent, Idempotency-Key, Producer-Id, Producer-Epoch, Base-Sequence
     without effect  ``WITHOUT_EFFECT``, and every other name that begins with "X-"
 
 The limits on bytes and number of headers count as for any other head.
@@ -73,11 +75,17 @@ cdef enum Kind:
     CLIENT_ID
     REQUEST_ID
     USER_AGENT
+    IDEMPOTENCY_KEY
+    PRODUCER_ID
+    PRODUCER_EPOCH
+    BASE_SEQUENCE
 
 OF_INTEREST = {
     b"host": HOST, b"content-length": CONTENT_LENGTH, b"connection": CONNECTION, b"content-type": CONTENT_TYPE,
     b"accept": ACCEPT, b"accept-encoding": ACCEPT_ENCODING, b"authorization": AUTHORIZATION, b"client-id": CLIENT_ID,
     b"x-request-id": REQUEST_ID, b"user-agent": USER_AGENT,
+    b"idempotency-key": IDEMPOTENCY_KEY, b"producer-id": PRODUCER_ID, b"producer-epoch": PRODUCER_EPOCH,
+    b"base-sequence": BASE_SEQUENCE,
 }
 """The headers that have an effect, and the kind of each."""
 
@@ -238,10 +246,24 @@ cdef bint read_field(const char* data, Py_ssize_t name_at, Py_ssize_t name_size,
         return take(&head.client_id, at, size)
     if kind == REQUEST_ID:
         return take(&head.request_id, at, size)
+    if kind == IDEMPOTENCY_KEY:
+        return take(&head.idempotency_key, at, size)
+    if kind == PRODUCER_ID:
+        return take(&head.producer_id, at, size)
+    if kind == PRODUCER_EPOCH:
+        return take(&head.producer_epoch, at, size)
+    if kind == BASE_SEQUENCE:
+        return take(&head.base_sequence, at, size)
     if kind == USER_AGENT:
         # The application refuses the library that is too old: ``dependencies.LIBRARY_OF_BEFORE``.
         return size != 7 or memcmp(data + at, "rollway", 7) != 0
     return False
+
+
+cdef bint is_whole(Head* head) noexcept nogil:
+    """Return whether the headers that belong together are there together."""
+    cdef int count = (head.producer_id.size > 0) + (head.producer_epoch.size > 0) + (head.base_sequence.size > 0)
+    return head.host.size > 0 and (count == 0 or (count == 3 and not head.idempotency_key.size))
 
 
 cdef bint read_head(
@@ -265,7 +287,7 @@ cdef bint read_head(
     counted_bytes = head.target.size
     while size - at >= 2:
         if data[at] == c"\r":
-            if data[at + 1] != c"\n" or not head.host.size:
+            if data[at + 1] != c"\n" or not is_whole(head):
                 return False
             head.size = at + 2
             if head.content_length < 0:
@@ -300,8 +322,12 @@ cdef bint read_head(
 
 
 cdef bytes key_of(const char* data, Head* head):
-    """Return the key of equal requests: method, target with 0 for its number, media types and codings of the headers."""
+    """Return the key of equal requests: method, target with 0 for its number, media types and codings of the headers.
+
+    A line behind it tells requests with an Idempotency-Key, or with the headers of a producer, from those without.
+    """
     cdef Py_ssize_t before = head.method.size + 1 + head.target.size, behind = 0
+    cdef Py_ssize_t mark = 2 if head.idempotency_key.size or head.producer_id.size else 0
     cdef bytes key
     cdef char* at
     if head.number >= 0:
@@ -309,7 +335,8 @@ cdef bytes key_of(const char* data, Head* head):
         behind = head.target.start + head.target.size - head.digits.start - head.digits.size
     key = PyBytes_FromStringAndSize(
         NULL,
-        before + (1 + behind if head.number >= 0 else 0) + 3 + head.content_type.size + head.accept.size + head.accept_encoding.size,
+        before + (1 + behind if head.number >= 0 else 0) + 3 + head.content_type.size + head.accept.size + head.accept_encoding.size
+        + mark,
     )
     at = PyBytes_AS_STRING(key)
     memcpy(at, data, before)
@@ -326,6 +353,9 @@ cdef bytes key_of(const char* data, Head* head):
     at += 1 + head.accept.size
     at[0] = c"\n"
     memcpy(at + 1, data + head.accept_encoding.start, head.accept_encoding.size)
+    if mark:
+        at += 1 + head.accept_encoding.size
+        at[0], at[1] = c"\n", c"k" if head.idempotency_key.size else c"p"
     return key
 
 
@@ -333,7 +363,8 @@ cdef class RequestHead:
     """A plain head as objects: see ``app.http.connection.fast_path_interface.RequestHead``."""
 
     cdef readonly bytes raw, key, method, target, content_type, accept, accept_encoding, client_id, request_id, host
-    cdef readonly object authorization, number
+    cdef readonly bytes idempotency_key
+    cdef readonly object authorization, number, producer
     cdef readonly Py_ssize_t size
     cdef readonly int64_t content_length
 
@@ -354,6 +385,9 @@ cdef object request_head(const char* data, Head* head):
     made.client_id, made.request_id = text_of(data, head.client_id), text_of(data, head.request_id)
     made.authorization = text_of(data, head.authorization) if head.authorization.size else None
     made.number = head.number if head.number >= 0 else None
+    made.idempotency_key = text_of(data, head.idempotency_key)
+    if head.producer_id.size:
+        made.producer = (text_of(data, head.producer_id), text_of(data, head.producer_epoch), text_of(data, head.base_sequence))
     return made
 
 

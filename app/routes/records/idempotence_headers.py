@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from fastapi import Depends, Header, Request
 from app.access.needs import AccessOf
 from app.problems import kinds
 from app.problems.problem import Fault, Problem, invalid
-from app.produce.idempotence import Idempotence, ProducerStamp, RequestKey
+from app.produce.idempotence import Idempotence, ProducerStamp, RequestKey, parse_key
 from log_model.producers import KEYED_PRODUCER_ID_MIN
 from schemas.base import WholeNumber
 
@@ -20,8 +19,6 @@ SEQUENCE_MAX = 2**31 - 1
 
 _NAMES = ("Producer-Id", "Producer-Epoch", "Base-Sequence", "Idempotency-Key")
 _BY_LOWER_NAME = {name.lower().encode(): name for name in _NAMES}
-_KEY = re.compile(r"[!-~]{1,255}", re.ASCII)
-_QUOTED_KEY = re.compile(r'"((?:[!#-\[\]-~]|\\["\\])+)"', re.ASCII)
 # Contains no quote and no backslash: generators of clients would write them into their code unescaped.
 _KEY_PATTERN = r"^([\x21\x23-\x7e][\x21-\x7e]{0,254}|\x22([\x21\x23-\x5b\x5d-\x7e]|\x5c[\x22\x5c]){1,255}\x22)$"
 
@@ -88,10 +85,8 @@ async def idempotence_of(
 
 
 def _parse_key(text: str) -> str:
-    """Return the key. The header has it plain, or as a quoted string of RFC 8941."""
-    quoted = _QUOTED_KEY.fullmatch(text)
-    key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else text
-    if _KEY.fullmatch(key) is None or (text.startswith('"') and not quoted):
+    key = parse_key(text)
+    if key is None:
         raise refused_header("Idempotency-Key", "must be 1 to 255 visible ASCII characters, quoted or not")
     return key
 

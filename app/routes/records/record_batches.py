@@ -51,6 +51,7 @@ router = APIRouter(tags=["records"])
     produce_batches,
     content_types=[BATCHES, OCTETS, ""],
     parameters=FAST_PATH_PARTITION_PARAMETERS,
+    takes_key=True,
     quota=QuotaKind.PRODUCE,
     charges_quota=True,
     body_bytes_max=BODY_BYTES_MAX,
