@@ -10,7 +10,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.tuple cimport PyTuple_GET_ITEM
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from storage.disk.file_system import LocalFile
 
@@ -445,16 +445,16 @@ def find(
 
 
 cdef class SnapshotFacts:
-    """The fields of a ``LogSnapshot`` that every read needs, as C values."""
+    """The fields of a ``LogSnapshot`` that every read needs, as C values. From ``clean_from`` on nothing was aborted."""
 
     # ``bounds``: the high watermark and the last stable offset, each as a ``LogOffsetMetadata``.
-    cdef int64_t log_start_offset, bounds[2][3]
+    cdef int64_t log_start_offset, bounds[2][3], clean_from
     cdef bint is_damaged
     cdef tuple bases, segments, limits
 
     def __cinit__(self, snapshot):
         self.bases, self.segments, self.is_damaged = snapshot.base_offsets, snapshot.segments, bool(snapshot.damage)
-        self.log_start_offset = snapshot.log_start_offset
+        self.log_start_offset, self.clean_from = snapshot.log_start_offset, INT64_MAX
         for is_stable, bound in enumerate((snapshot.high_watermark_metadata, snapshot.last_stable_metadata)):
             self.bounds[is_stable][0], self.bounds[is_stable][1], self.bounds[is_stable][2] = bound
         self.limits = (snapshot.log_start_offset, self.bounds[0][0], self.bounds[1][0])
@@ -480,21 +480,21 @@ def read(snapshot, int64_t offset, int64_t max_bytes, int64_t content_bytes_max,
     The result has file, position, length, next offset, content, whether it is in memory, and the limits of the log: its start,
     high watermark and last stable offset, the same tuple each time. ``None`` leaves the read to that method.
     """
-    cdef SnapshotFacts facts
+    cdef SnapshotFacts facts = snapshot.facts
     cdef int64_t* bound
     cdef SegmentFacts segment
     cdef Py_ssize_t low = 0, place, middle
     cdef Entries entries
     cdef Question asked
     cdef Found found
-    facts = snapshot.facts
     if facts is None:
         facts = snapshot.facts = SnapshotFacts(snapshot)
     bound, place = facts.bounds[is_stable], len(facts.bases) - 1
     if facts.is_damaged or max_bytes < 0 or not facts.log_start_offset <= offset < bound[0] or bound[1] < 0 or (
-        is_stable and not snapshot.has_none_aborted(offset)
+        is_stable and offset < facts.clean_from and not snapshot.has_none_aborted(offset)
     ):
         return None
+    facts.clean_from = min(facts.clean_from, offset) if is_stable else facts.clean_from
     # Most often the offset is in the last segment.
     if offset < <int64_t>facts.bases[place]:
         while low < place:
