@@ -47,7 +47,7 @@ class HandlerDeclaration:
     ``quota`` is the one that the route charges: clients that have it are left to the route. If the handler charges it
     too (``charges_quota``), only those that have to wait are left.
     ``needs_logs`` is false for handlers that answer while the logs are not open; they are given no parts.
-    ``sends_files`` is true for handlers whose answers may be stretches of files, which go out on bare TCP alone.
+    ``sends_files`` is true for handlers whose answers may be stretches of files, where their target allows that.
     """
 
     handler: Handler

@@ -79,6 +79,7 @@ class Route:
         "quota",
         "rights",
         "route",
+        "sends_files",
         "takes_key",
         "takes_producer",
         "varies",
@@ -101,6 +102,7 @@ class Route:
         self.quota = declared.quota
         self.charges_quota = declared.charges_quota
         self.needs_logs = declared.needs_logs
+        self.sends_files = declared.sends_files
         # What ``within_request_quota`` counts.
         self.is_charged = route.path.startswith(API)
         if self.is_charged and not self.needs_logs:
@@ -153,8 +155,6 @@ class FastPath:
         for router in routers:
             for route in router.routes:
                 for declared in declarations_of(getattr(route, "endpoint", None) or _pattern_of):
-                    if declared.sends_files and not self.is_bare:
-                        continue
                     for method in route.methods:
                         self._routes.setdefault(method, []).append(Route(route, declared))
 
@@ -208,6 +208,7 @@ class FastPath:
         target.topic = groups.get("topic", b"").decode("ascii")
         target.partition = int(groups.get("partition", b"-1"))
         target.is_guarded = route.rights != ()
+        target.sends_files = route.sends_files and self.is_bare
         target.count = self._metrics.requests.of(method, route.path).count
         if len(self.targets) >= TARGETS_MAX:
             del self.targets[next(iter(self.targets))]

@@ -1,5 +1,7 @@
 """Raw fetches of one partition, answered on the connection: as ``fetchRecordBatches``, which stays the declaration.
 
+Under TLS only bytes that were read into memory are answered here. The route answers with parts of files.
+
 Thread: the event loop. It reads bytes that are in memory; a thread of the readers reads others.
 """
 
@@ -75,12 +77,19 @@ def fetch_batches(parts: LocalParts, request: PlainRequest) -> PlainAnswer | Cor
     max_bytes = min(asked.max_bytes, parts.settings.fetch_bytes_max)
     if asked.end_offset is None and (asked.max_records is None or start + asked.max_records >= bound):
         data = snapshot.read_cached(start, max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
-        if data is not None:
+        if data is not None and (request.target.sends_files or _is_in_memory(data)):
             _offer_compiled(parts, request, topic, max_bytes)
             limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
             return _plain_answer(parts, _head_of(limits, isolation), _RANGES[request.target.media_type], data)
+    if not request.target.sends_files:
+        return None
     wanted = asked.request(parts.settings.fetch_bytes_max)
     return _read_in_thread(parts, log, snapshot, request, wanted, start)
+
+
+def _is_in_memory(data: FetchData) -> bool:
+    """Return whether all bytes were read already, in one piece: an answer with them has no parts."""
+    return not data.slices or (len(data.slices) == 1 and data.slices[0].content is not None)
 
 
 def _offer_compiled(parts: LocalParts, request: PlainRequest, topic: Topic, max_bytes: int) -> None:
@@ -106,6 +115,7 @@ def _offer_compiled(parts: LocalParts, request: PlainRequest, topic: Topic, max_
         isolation is Isolation.LAST_STABLE,
         max_bytes,
         CONTENT_BYTES_MAX,
+        target.sends_files,
         functools.partial(_head_of, isolation=isolation),
         _RANGES[target.media_type],
     )

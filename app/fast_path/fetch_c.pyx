@@ -35,7 +35,7 @@ cdef class CompiledFetch:
     cdef dict topics, fetched_bytes
     cdef Py_ssize_t partition
     cdef object place
-    cdef bint waits, is_stable
+    cdef bint waits, is_stable, sends_files
     cdef int64_t max_bytes, content_bytes_max
     # What the head of an answer begins with while the log has these limits, and what stands around its own numbers.
     cdef object limits
@@ -50,18 +50,20 @@ cdef class CompiledFetch:
         bint waits, bint is_stable,
         int64_t max_bytes,
         int64_t content_bytes_max,
+        bint sends_files,
         head_of,
         bytes range_format,
     ):
         """``place`` is an offset, earliest or latest; another offset may come with each request.
 
-        Reads end at the high watermark, or with ``is_stable`` at the last stable offset.
+        Reads end at the high watermark, or with ``is_stable`` at the last stable offset. Without ``sends_files`` only bytes in
+        memory are answered.
         ``head_of`` makes what heads begin with of a log's limits; ``range_format`` has next offset and length.
         """
         self.parts, self.topics, self.read = parts, parts.engine.manager.topics, batch_search.compiled.read
         self.topic_name, self.topic_id, self.partition = topic.name, topic.topic_id, partition
         self.place, self.waits, self.max_bytes, self.content_bytes_max = place, waits, max_bytes, content_bytes_max
-        self.is_stable, self.head_of = is_stable, head_of
+        self.is_stable, self.sends_files, self.head_of = is_stable, sends_files, head_of
         self.before_next, self.before_size, self.behind = range_format.split(b"%d")
         self.fetched_bytes = parts.metrics.fetched_bytes.values
 
@@ -86,10 +88,11 @@ cdef class CompiledFetch:
             self.fetched_bytes["raw"] = self.fetched_bytes.get("raw", 0)
             limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
             return new_answer(self.head(limits, start, 0), b"", ())
-        size_bytes = <object>PyTuple_GET_ITEM(found, 2)
+        content, size_bytes = <object>PyTuple_GET_ITEM(found, 4), <object>PyTuple_GET_ITEM(found, 2)
+        if content is None and not self.sends_files:
+            return None
         head = self.head(<object>PyTuple_GET_ITEM(found, 6), <object>PyTuple_GET_ITEM(found, 3), size_bytes)
         self.fetched_bytes["raw"] = self.fetched_bytes.get("raw", 0) + size_bytes
-        content = <object>PyTuple_GET_ITEM(found, 4)
         if content is not None:
             return new_answer(head, content, ())
         file, position, is_cached = (

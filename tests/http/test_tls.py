@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from app.fast_path.dispatcher import FastPath
+from app.http.connection.fast_path_interface import plain_heads
 from app.http.transfer.wire import NotBareError
 from app.server import connections
+from storage.segment import batch_search
 from tests.http.test_plain_requests import batch, get, group_sizes, offset_of, one_turn, post, trust_the_disk
 from tests.http.whole_service import Conversation, Told
 from tests.support.access import Authority, make_keys
@@ -99,6 +101,45 @@ def test_a_tier_that_takes_tls_for_bare_tcp_sends_nothing_bare(
     assert raised == {NotBareError}
 
 
+def _create(connection: Connection, topic: str, policy: str) -> None:
+    config = json.dumps({"partitions": 1, "config": {"flush.policy": policy}}).encode()
+    create = f"PUT /v1/topics/{topic} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    connection.send(create.encode() + b"Content-Length: %d\r\n\r\n" % len(config) + config)
+    assert connection.read_answer().status == 201
+
+
+@pytest.mark.needs_local("it tests the fast path of plain requests")
+@pytest.mark.skipif(plain_heads is None or batch_search.compiled is None, reason="not compiled here")
+def test_small_fetches_and_no_others_are_answered_on_the_connection(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server")
+    context = ssl.create_default_context(cafile=str(authority.file))
+    settings: dict[str, Any] = {"tls_certificate": certificate, "tls_key": key}
+    with (
+        ThreadedServer(tmp_path / "data", **settings) as server,
+        Connection(server.port, tls=context) as connection,
+    ):
+        _create(connection, "t", "interval")
+        small, large = batch(b"a"), batch(b"b" * 20_000)
+        for body in (small, large, small):
+            connection.send(post("t", body))
+            assert connection.read_answer().status == 200
+        for query, sizes, is_fast in [
+            ("offset=0&max_bytes=1000", [len(small)], True),
+            ("offset=4", [len(small)], True),
+            ("offset=6", [], True),
+            ("offset=0", [len(small), len(large), len(small)], False),
+            ("offset=2&max_bytes=1000", [len(large)], False),
+        ]:
+            # The first find their place with the index, in a thread.
+            for attempt in range(9):
+                before = server.fast_path_count
+                connection.send(get("t", query))
+                answer = connection.read_answer()
+                assert (answer.status, len(answer.body)) == (200, sum(sizes))
+                assert attempt < 6 or server.fast_path_count - before == is_fast, (query, attempt)
+
+
 class Crowd(NamedTuple):
     """A service that speaks TLS, and clients whose batches it writes together."""
 
@@ -121,13 +162,10 @@ def crowd(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     topic, authority = request.param, Authority(tmp_path)
     certificate, key = authority.issue("server")
     context = ssl.create_default_context(cafile=str(authority.file))
-    config = json.dumps({"partitions": 1, "config": {"flush.policy": topic}}).encode()
-    create = f"PUT /v1/topics/{topic} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(ThreadedServer(tmp_path / "data", tls_certificate=certificate, tls_key=key))
         opened = [stack.enter_context(Connection(server.port, tls=context)) for _ in range(CROWD_COUNT)]
-        opened[0].send(create.encode() + b"Content-Length: %d\r\n\r\n" % len(config) + config)
-        assert opened[0].read_answer().status == 201
+        _create(opened[0], topic, topic)
         trust_the_disk(server)
         crowd = Crowd(server, topic, opened)
         for _ in range(WARM_UP_COUNT):

@@ -79,6 +79,7 @@ class ResolvedTarget:
     - ``compiled_topic_id`` and ``compiled_config`` are those for which the compiled handler was made.
     - ``count`` counts an answer, with its status and its seconds.
     - ``is_guarded`` says that the credential of each request must be checked.
+    - ``sends_files`` says that answers may have parts of files: only connections of bare TCP can send them.
     - ``compiled_handler``, if it is set, answers most requests.
     - ``enqueue`` also does, or returns a ``QueuedAppend`` of ``connection_c.pyx``, whose answer comes at the end of the
       iteration of the loop.
@@ -100,6 +101,7 @@ class ResolvedTarget:
         "parameters",
         "partition",
         "route",
+        "sends_files",
         "topic",
     )
 
@@ -110,6 +112,7 @@ class ResolvedTarget:
         self.route = route
         self.body_bytes_max = route.body_bytes_max
         self.is_guarded = True
+        self.sends_files = False
         self.media_type = ""
         self.topic = ""
         self.partition = -1
