@@ -99,7 +99,6 @@ def _offer_compiled(
         or log.config.message_timestamp_type != "CreateTime"
         or options.acks == "0"
         or options.expected_offset is not None
-        or (log.config.flush_policy == "group" and not waits)
         or not log.replicas.is_alone
         or target.topic in INTERNAL_TOPICS
         # A key belongs to the principal of its request, which the compiled handler is not told.

@@ -71,7 +71,8 @@ cdef class AppendBatcher:
     cdef double put_off_at
     # An end is put off for no longer: for less than the fsync of a quick disk takes.
     cdef public double put_off_seconds_max
-    cdef bint is_system_clock, is_crowded
+    # ``is_late``: some of this turn are answered before an fsync that others wait for.
+    cdef bint is_system_clock, is_crowded, is_late
     cdef int64_t partition, lonely_count, asked_count, asked_before
     cdef double stall_seconds
     # The head up to the content's length, and what stands around the numbers of the content.
@@ -166,6 +167,8 @@ cdef class AppendBatcher:
         results = self.append(writer, log, [body], size_bytes, config, [producer], None)
         if results is None or results[0] is None:
             return None
+        if config.flush_policy == "group":
+            flush_late(writer)
         self.asked_count += 1
         if self.asked_count - self.asked_before >= LOOKS_APART:
             self.asked_before = self.asked_count
@@ -214,6 +217,7 @@ cdef class AppendBatcher:
             return
         writer, self.writer = self.writer, None
         self.queue = []
+        self.is_late = False
         self.lonely_count = self.lonely_count + 1 if len(queue) == 1 else 0
         if self.lonely_count > LONELY_MAX:
             self.is_crowded = False
@@ -225,9 +229,13 @@ cdef class AppendBatcher:
             group.append(queued)
             group_bytes += size_bytes
         self.write(writer, group, group_bytes, waiting)
-        if waiting:
-            self.flush(writer, waiting)
-        settle(self.loop, [queued for queued in queue if queued.awaited is self])
+        try:
+            if waiting:
+                self.flush(writer, waiting)
+            elif self.is_late:
+                flush_late(writer)
+        finally:
+            settle(self.loop, [queued for queued in queue if queued.awaited is self])
 
     cdef int write(self, writer, list queue, int64_t size_bytes, list waiting) except -1:
         """Give each queued its answer, or add it to those ``waiting``; those without one are left to the general way."""
@@ -249,6 +257,7 @@ cdef class AppendBatcher:
                 if result is None:
                     continue
                 if queued.options is None:
+                    self.is_late = config.flush_policy == "group"
                     queued.answer = self.answer(result, len(queued.body), log.writer.recovery_point)
                 else:
                     waiting.append((queued, result))
@@ -339,6 +348,13 @@ cdef class FsyncWait:
             self.deferred.append(pending)
             queued.answer = self.batcher.wait_on(pending, queued.options, waited_ms)
         settle(self.batcher.loop, [queued for queued, _ in waiting])
+
+
+cdef int flush_late(writer) except -1:
+    """Show batches whose answers wait for no fsync, and begin the fsync that readers wait for."""
+    writer.publish()
+    writer.ask_flush()
+    return 0
 
 
 cdef int settle(loop, list queue) except -1:

@@ -232,6 +232,7 @@ CASES = [
     Case("durability fsynced", True, query="?durability=fsynced"),
     Case("durability written", True, topic="group", query="?durability=written"),
     Case("group fsync", True, topic="group"),
+    Case("acks 1 before the group fsync", True, topic="group", query="?acks=1"),
     Case("log append time", True, topic="stamped"),
     Case("timeout", True, query="?timeout_ms=60000&acks=all"),
     Case("expected offset", True, topic="other", query="?expected_offset=0"),

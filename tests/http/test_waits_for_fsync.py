@@ -17,6 +17,7 @@ from tests.http.test_plain_requests import (
     batch,
     clients,
     connect,
+    get,
     group_sizes,
     offset_of,
     one_turn,
@@ -34,6 +35,25 @@ __all__ = ["server"]
 
 COUNT = 8
 ANSWERED = 6 * COUNT  # what ``clients`` has sent
+
+
+def test_what_waits_for_no_fsync_is_fsynced_soon_and_then_shown(server: ThreadedServer) -> None:
+    """Alone, and many at once, also beside some that wait."""
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(connect(server)) for _ in range(COUNT)]
+        end = 0
+        for turn in range(12):
+            asked = opened if turn % 3 else opened[:1]
+            with one_turn(server):
+                for place, connection in enumerate(asked):
+                    is_waiting = turn % 3 == 2 and place % 2
+                    connection.send(post("group", batch(b"v"), "?acks=all" if is_waiting else "?acks=1"))
+            answers = [connection.read_answer() for connection in asked]
+            offsets = {offset_of(answer) for answer in answers}
+            assert offsets == set(range(end, end + 2 * len(asked), 2))
+            end += 2 * len(asked)
+            opened[0].send(get("group", f"offset={end - 1}&wait_ms=30000"))
+            assert opened[0].read_answer().headers["high-watermark"] == str(end)
 
 
 class HeldFlush:
