@@ -22,7 +22,8 @@ class Pools:
         self.write = ThreadPoolExecutor(settings.write_threads, "rollway-write")
         self.flush = ThreadPoolExecutor(settings.flush_threads, "rollway-flush")
         self.read = ThreadPoolExecutor(settings.read_threads, "rollway-read")
-        self.control = ThreadPoolExecutor(2, "rollway-control")
+        # Creating, growing or deleting a topic of 10,000 partitions may take seconds, and other topics must not wait.
+        self.control = ThreadPoolExecutor(8, "rollway-control")
 
     def close(self) -> None:
         """Let the threads end once their work is done."""

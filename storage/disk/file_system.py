@@ -1,5 +1,5 @@
-"""The one door to the disk. No other module imports ``os`` file calls, ``mmap`` or ``fcntl``, except ``file_lock``,
-which is a part of it.
+"""The one door to the disk. No other module imports ``os`` file calls, ``mmap`` or ``fcntl``, except ``file_lock``
+and ``whole_sync``, which are parts of it.
 
 Every disk access of the log is one of the operations below. A test can replace them by a simulated disk, crash before
 any of them, and decide which unsynced bytes survive (disk rules 1 and 2).
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Protocol
 
 from storage.disk.file_lock import FILE_MODE, LocalLock, is_locked, leads_to, lock_whole
+from storage.disk.whole_sync import LocalWholeSync, system_call
 
 _WRITE_VECTOR_MAX = 1024
 
@@ -91,6 +92,20 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class WholeSync(Protocol):
+    """One sync for many new files. Make it before the first of them is written: it reports only later errors."""
+
+    def sync(self) -> None:
+        """Return when all bytes, lengths and names that the file system has by now would survive a power cut.
+
+        Raises:
+            OSError: some of them may be lost, also such of other files, which their own syncs report as well. A second
+                call may hide that.
+        """
+
+    def close(self) -> None: ...
+
+
 class FileSystem(Protocol):
     """The disk operations that the log needs."""
 
@@ -127,6 +142,9 @@ class FileSystem(Protocol):
     def sync_directory(self, path: Path) -> None:
         """Return when the names in ``path`` would survive a power cut."""
 
+    def whole_sync(self, path: Path) -> WholeSync | None:
+        """Return a sync of the whole file system of ``path``; ``None`` if it may miss an error of the disk."""
+
     def lock(self, path: Path) -> Lock:
         """Lock ``path`` (made if absent) against every other holder, in this and in other processes.
 
@@ -144,19 +162,9 @@ class FileSystem(Protocol):
         """Return whether ``path`` is locked, without taking the lock or making a file."""
 
 
-def _system_call(name: str, *arguments: type) -> Callable[[int, int, int, int], int] | None:
-    """Return a Linux call on a range of a file that Python does not offer; ``None`` on other systems or 32 bits."""
-    found = getattr(ctypes.CDLL(None), name, None)
-    if found is None or ctypes.sizeof(ctypes.c_long) != ctypes.sizeof(ctypes.c_int64):
-        return None
-    found.argtypes = arguments
-    call: Callable[[int, int, int, int], int] = found
-    return call
-
-
 # Python offers only the variant that changes the file's length.
-_fallocate = _system_call("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-_sync_file_range = _system_call("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+_fallocate = system_call("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_sync_file_range = system_call("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
 @contextlib.contextmanager
@@ -431,6 +439,9 @@ class LocalFileSystem:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def whole_sync(self, path: Path) -> WholeSync | None:
+        return LocalWholeSync.of(path)
 
     def lock(self, path: Path) -> Lock:
         kind = fcntl.F_WRLCK

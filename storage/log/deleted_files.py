@@ -16,7 +16,10 @@ Doomed = TypeVar("Doomed")
 
 
 class _Deletions(Generic[Doomed]):
-    """Deletions that wait until they are due, and are tried again if the disk refuses them. Thread: any."""
+    """Deletions that wait until they are due, and are tried again if the disk refuses them. Thread: any.
+
+    Others can be added while some are carried out.
+    """
 
     __slots__ = ("_clock", "_file_system", "_lock", "_waiting")
 
@@ -25,27 +28,34 @@ class _Deletions(Generic[Doomed]):
         self._clock = clock
         self._lock = threading.Lock()
         # By rising due time, unless the delay was changed. An empty tuple takes no memory.
-        self._waiting: tuple[tuple[int, Doomed], ...] = ()
+        self._waiting: Sequence[tuple[int, Doomed]] = ()
 
     def _add(self, doomed: Doomed, delay_ms: int) -> None:
+        entry = (self._clock.elapsed_ms() + delay_ms, doomed)
         with self._lock:
-            self._waiting = (*self._waiting, (self._clock.elapsed_ms() + delay_ms, doomed))
+            if isinstance(self._waiting, list):
+                self._waiting.append(entry)
+            else:
+                self._waiting = [entry]
 
     def _delete_due(self, delete: Callable[[Doomed], int]) -> int:
         """Call ``delete`` for each deletion that is due. Return the sum of its results."""
         if not self._waiting:
             return 0
-        count, failure = 0, None
+        now_ms = self._clock.elapsed_ms()
         with self._lock:
-            now_ms = self._clock.elapsed_ms()
-            for waiting in [entry for entry in self._waiting if entry[0] <= now_ms]:
-                try:
-                    count += delete(waiting[1])
-                except OSError as error:
-                    failure = error
-                else:
-                    self._waiting = tuple(entry for entry in self._waiting if entry is not waiting)
+            due = [entry for entry in self._waiting if entry[0] <= now_ms]
+            self._waiting = [entry for entry in self._waiting if entry[0] > now_ms] or ()
+        count, failure, refused = 0, None, []
+        for entry in due:
+            try:
+                count += delete(entry[1])
+            except OSError as error:
+                failure = error
+                refused.append(entry)
         if failure is not None:
+            with self._lock:
+                self._waiting = [*refused, *self._waiting]
             raise failure
         return count
 

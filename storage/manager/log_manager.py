@@ -15,7 +15,6 @@ from log_model.config import ProducerLimits, TopicConfig
 from log_model.errors import (
     DirectoryLockedError,
     InvalidTopicError,
-    ShuttingDownError,
     UnavailableError,
     UnknownTopicOrPartitionError,
 )
@@ -35,6 +34,7 @@ from storage.manager.refused_changes import RefusedChanges
 from storage.manager.topic_changes import TopicChanges
 from storage.manager.topic_directories import TopicDirectories
 from storage.manager.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState, known_producer_id_max
+from storage.manager.topic_turns import TopicTurns
 from storage.producers.producer_ids import ProducerIds
 from storage.recovery.recovery_progress import PartitionRecovery, RecoveryMeter
 
@@ -52,7 +52,7 @@ class LogManager:
 
     ``<data>/logs`` is laid out as a Kafka broker's directory; Rollway's own files lie in ``<data>/rollway``.
 
-    Thread: ``topics``, ``topic`` and ``partition`` any. Any thread may call the others; changes of topics take turns.
+    Thread: any. Changes of one topic take turns; changes of different topics run side by side.
     """
 
     def __init__(
@@ -79,7 +79,8 @@ class LogManager:
         self._topics: dict[str, Topic] = {}
         own = data_directory / OWN_DIRECTORY
         self._registry = TopicRegistry(file_system, own)
-        self._changing = threading.RLock()
+        self._turns = TopicTurns()
+        self._closing = threading.Lock()
         self._stopped_cleanly: bool | None = None
         self._directories = TopicDirectories(file_system, clock, self.logs_directory)
         self._ballast = Ballast(file_system, own / BALLAST, ballast_bytes)
@@ -268,26 +269,17 @@ class LogManager:
         overrides = dict(config)
         wanted = TopicConfig.parse(overrides, self.defaults)
         check_policy(wanted)
-        with self._changing:
-            self._check_open()
+        with self._turns.of(name):
             existing = self._topics.get(name)
             if existing is not None:
                 existing.refuse_difference(partition_count, wanted)
                 return existing, False
-            self._refuse_colliding_name(name)
-            self._refused.go_on(name)
-            record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.READY)
-            topic = self._topic(record, wanted, self._changes.create(record, wanted))
-            self._topics[name] = topic
+            with self._turns.making(name, tuple(self._topics)):
+                self._refused.go_on(name)
+                record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.READY)
+                topic = self._topic(record, wanted, self._changes.create(record, wanted))
+                self._topics[name] = topic
             return topic, True
-
-    def _refuse_colliding_name(self, name: str) -> None:
-        """Refuse a name that differs from another only in '.' and '_', such as ``a.b`` and ``a_b``: they collide in
-        metrics, as in Kafka."""
-        collides = name.replace(".", "_")
-        for other in self._topics:
-            if other.replace(".", "_") == collides:
-                raise InvalidTopicError(f"topic {name} collides with {other}: they differ only in '.' and '_'")
 
     def alter_topic(
         self,
@@ -307,8 +299,7 @@ class LogManager:
             ChangeOutcomeUnknownError: the topic is as before, but the next start may find it altered.
         """
         refuse_internal(name)
-        with self._changing:
-            self._check_open()
+        with self._turns.of(name):
             topic = self.topic(name)
             self._refused.go_on(name)
             overrides = dict(topic.overrides)
@@ -344,8 +335,7 @@ class LogManager:
             InvalidTopicError: the topic is internal.
         """
         refuse_internal(name)
-        with self._changing:
-            self._check_open()
+        with self._turns.of(name):
             topic = self.topic(name)
             self._refused.go_on(name)
             record = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
@@ -411,8 +401,7 @@ class LogManager:
                 failure = error
         self._ballast.restore()
         try:
-            with self._changing:
-                self._refused.go_on_with_all()
+            self._refused.go_on_with_all(self._turns)
         except UnavailableError as error:
             failure = error
         if failure is not None:
@@ -421,17 +410,14 @@ class LogManager:
 
     # The end
 
-    def _check_open(self) -> None:
-        if self._stopped_cleanly is not None:
-            raise ShuttingDownError("the service is stopping")
-
     def close(self) -> bool:
         """Stop cleanly: flush and close every log, write the checkpoints, then the marker that saves the next start
         from scanning; return whether all succeeded. Another call only returns the result of the first.
 
         Thread: after all writers have stopped.
         """
-        with self._changing:
+        with self._closing:
+            self._turns.end()
             if self._stopped_cleanly is not None:
                 return self._stopped_cleanly
             self._stopped_cleanly = False

@@ -139,6 +139,5 @@ class LogOpening:
                 f"{opening.directory} is missing, but topic {record.name} has {record.partition_count} partitions. "
                 f"Restore it, or give the topic up by moving its file {self._registry.path_of(record)} away"
             )
-        log = self._factory.create(record, name, opening.config)
-        self._factory.sync_created([name])
+        (log,) = self._factory.create(record, [name], opening.config)
         return log, PartitionRecovery(name, clean=True)

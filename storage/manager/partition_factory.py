@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Iterable
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from log_model.clock import Clock
@@ -23,7 +25,14 @@ from storage.producers.producer_state import ProducerState
 from storage.producers.transaction_checkpoint import TransactionCheckpoint
 from storage.recovery.recovery import PartitionOpener
 from storage.recovery.recovery_progress import PartitionRecovery, RecoveryMeter
+from storage.segment.closed_segment import create_closed
 from storage.segment.segment import Segment
+
+MANY = 10
+"""From this number of new partitions on, one sync of the whole file system makes them durable, with all else that waits
+to be written there, and their files are closed until they are used."""
+PER_SYNC = 500
+"""Most partitions of one sync. While it writes thousands of files, an fsync of records waits."""
 
 
 class PartitionFactory:
@@ -48,6 +57,7 @@ class PartitionFactory:
         # One bound method for all: each of up to 100,000 partitions would keep its own.
         self._elapsed_ms = clock.elapsed_ms
         self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
+        self._counting = threading.Lock()
         self.created_count = 0
         """Number of logs that ``create`` has made."""
 
@@ -69,17 +79,41 @@ class PartitionFactory:
         opener = PartitionOpener(parts, meter, clean=clean)
         return opener.open(), opener.report
 
-    def create(self, record: TopicRecord, name: PartitionName, config: TopicConfig) -> PartitionLog:
-        """Make the directory and the files of an empty partition. Durable: after ``sync_created``.
+    def create(
+        self, record: TopicRecord, names: Sequence[PartitionName], config: TopicConfig
+    ) -> tuple[PartitionLog, ...]:
+        """Make the directories and the files of empty partitions. Durable: on return.
+
+        For ``MANY`` partitions this takes one sync, and another for each further ``PER_SYNC``, if the file system has a
+        reliable one. It leaves no file open.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the disk refused. A failed sync must not be tried again: the partitions are of no use.
         """
+        with contextlib.ExitStack() as stack:
+            # The sync reports only errors after this moment.
+            is_many = len(names) >= MANY
+            whole = self._file_system.whole_sync(self._logs_directory) if is_many else None
+            if whole is not None:
+                stack.callback(whole.close)
+            logs: list[PartitionLog] = []
+            for name in names:
+                logs.append(self._make(record, name, config, keep_open=not is_many))
+                if whole is not None and (len(logs) == len(names) or len(logs) % PER_SYNC == 0):
+                    whole.sync()
+            if whole is None:
+                self._sync_each(names)
+        with self._counting:
+            self.created_count += len(logs)
+        return tuple(logs)
+
+    def _make(self, record: TopicRecord, name: PartitionName, config: TopicConfig, *, keep_open: bool) -> PartitionLog:
         parts = self._parts(record, name, config)
         self._file_system.make_directory(parts.directory)
         write_new_file(self._file_system, parts.directory / PARTITION_METADATA, partition_metadata(record.topic_id))
         parts.epochs.begin()
-        segment = Segment.create(
+        create_segment = Segment.create if keep_open else create_closed
+        segment = create_segment(
             self._file_system,
             parts.directory,
             Offset(0),
@@ -88,7 +122,6 @@ class PartitionFactory:
             jitter_ms=config.draw_segment_jitter_ms(self._random),
         )
         parts.segments = (segment,)
-        self.created_count += 1
         return PartitionLog(parts)
 
     def _parts(self, record: TopicRecord, name: PartitionName, config: TopicConfig) -> LogParts:
@@ -114,14 +147,8 @@ class PartitionFactory:
             random=self._random,
         )
 
-    def sync_created(self, names: Iterable[PartitionName]) -> None:
-        """Make created partitions durable, including their names.
-
-        All of them at once: the file system then commits its journal once for most files, and not once for each.
-
-        Raises:
-            OSError: the disk refused.
-        """
+    def _sync_each(self, names: Sequence[PartitionName]) -> None:
+        # All of them at once: the file system then commits its journal once for most files, and not once for each.
         for name in names:
             directory = self._logs_directory / partition_directory_name(name)
             for file_name in (PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT):

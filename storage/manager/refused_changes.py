@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from log_model.errors import UnavailableError, refused_by_system
+from storage.manager.topic_turns import TopicTurns
 
 
 class _Half(NamedTuple):
@@ -18,7 +19,7 @@ class _Half(NamedTuple):
 class RefusedChanges:
     """The remaining work for each topic. Every step is repeatable, and a start finishes the work of a killed process.
 
-    Thread: one at a time.
+    Thread: any; one at a time for each topic, see ``TopicTurns``.
     """
 
     def __init__(self) -> None:
@@ -44,12 +45,16 @@ class RefusedChanges:
             raise refused_by_system(f"topic {name} {half.pending}", error) from error
         del self._halves[name]
 
-    def go_on_with_all(self) -> None:
-        """Finish the refused work of all topics. Raises as ``finish``, after all were tried."""
+    def go_on_with_all(self, turns: TopicTurns) -> None:
+        """Finish the refused work of all topics that no thread changes. Raises as ``finish``, after all were tried."""
         failure: UnavailableError | None = None
         for name in tuple(self._halves):
+            # A thread that changes this topic has just begun the work, or finishes it first.
+            if turns.is_busy(name):
+                continue
             try:
-                self.go_on(name)
+                with turns.of(name):
+                    self.go_on(name)
             except UnavailableError as error:
                 failure = error
         if failure is not None:

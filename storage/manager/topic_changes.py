@@ -27,7 +27,7 @@ _Partitions = tuple[PartitionLog, ...]
 class TopicChanges:
     """Creates, alters and deletes topics. A topic's file decides, and every step is repeatable.
 
-    Thread: one at a time.
+    Thread: any; one at a time for each topic.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TopicChanges:
 
         def create() -> _Partitions:
             self._registry.save(record.with_state(TopicState.CREATING))
-            partitions = self._make(record, names, config)
+            partitions = self._factory.create(record, names, config)
             self._registry.save(record)
             return partitions
 
@@ -78,7 +78,7 @@ class TopicChanges:
             self._registry.remove(record)
 
         pending = "is not removed yet, after its creation failed"
-        return self._do_or_undo(record.name, "created", create, pending, undo)
+        return self._do_or_undo(record, "created", create, pending, undo)
 
     def alter(self, before: TopicRecord, after: TopicRecord, config: TopicConfig) -> _Partitions:
         """Write the topic's new settings, make its further partitions, and return these. Durable: on return.
@@ -94,7 +94,7 @@ class TopicChanges:
         def alter() -> _Partitions:
             if added:
                 self._registry.save(growing)
-            partitions = self._make(after, added, config) if added else ()
+            partitions = self._factory.create(after, added, config) if added else ()
             # New settings may be the only means to free a full disk.
             self._ballast.run(lambda: self._registry.save(after))
             return partitions
@@ -109,28 +109,24 @@ class TopicChanges:
             self._registry.save(before)
 
         pending = "is not restored yet, after its alteration failed"
-        return self._do_or_undo(after.name, "altered", alter, pending, undo)
-
-    def _make(self, record: TopicRecord, names: list[PartitionName], config: TopicConfig) -> _Partitions:
-        partitions = tuple(self._factory.create(record, name, config) for name in names)
-        self._factory.sync_created(names)
-        return partitions
+        return self._do_or_undo(after, "altered", alter, pending, undo)
 
     def _do_or_undo(
-        self, name: str, done: str, work: Callable[[], _Partitions], pending: str, undo: Callable[..., None]
+        self, record: TopicRecord, done: str, work: Callable[[], _Partitions], pending: str, undo: Callable[..., None]
     ) -> _Partitions:
         """Do ``work``. If the system refuses it, ``undo`` the part that may be on the disk, now or later.
 
         ``undo`` receives whether the file may say that the topic is ready.
         """
-        untouched = self._registry.last_written
+        name, topic_id = record.name, record.topic_id
+        untouched = self._registry.last_written.get(topic_id)
         try:
             return work()
         except OSError as error:
             # Its frames keep the files of the new partitions open.
             error.__traceback__ = None
             what = f"topic {name} could not be {done}"
-            if self._registry.last_written is not untouched:
+            if self._registry.last_written.get(topic_id) is not untouched:
                 undo = functools.partial(undo, may_be_ready=isinstance(error, NotDurableError))
                 try:
                     self._refused.finish(name, pending, lambda: self._ballast.run(undo))

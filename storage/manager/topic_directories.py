@@ -21,7 +21,7 @@ from storage.log.deleted_files import DeletedDirectories, remove_directory
 class TopicDirectories:
     """The directories in ``<data>/logs``, by partition.
 
-    Thread: ``remove_due`` any; the rest one at a time.
+    Thread: any; one at a time for each partition.
     """
 
     def __init__(self, file_system: FileSystem, clock: Clock, logs_directory: Path) -> None:

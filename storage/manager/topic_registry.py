@@ -97,14 +97,14 @@ class Topic:
 class TopicRegistry:
     """The files ``<data>/rollway/<topic id>.json``: name, id, partitions, settings, state.
 
-    Thread: one at a time.
+    Thread: any; one at a time for each topic.
     """
 
     def __init__(self, file_system: FileSystem, directory: Path) -> None:
         self.directory = directory
         self._file_system = file_system
-        self.last_written: TopicRecord | None = None
-        """The last record that is in its file, durably or not."""
+        self.last_written: dict[str, TopicRecord] = {}
+        """By topic id, the last record that ``save`` wrote to the topic's file, durably or not."""
 
     def path_of(self, record: TopicRecord) -> Path:
         return self.directory / f"{record.topic_id}{_SUFFIX}"
@@ -150,9 +150,9 @@ class TopicRegistry:
         try:
             write_file_atomically(self._file_system, self.path_of(record), dump_checked(content))
         except NotDurableError:
-            self.last_written = record
+            self.last_written[record.topic_id] = record
             raise
-        self.last_written = record
+        self.last_written[record.topic_id] = record
 
     def remove(self, record: TopicRecord) -> None:
         """Remove the topic's file. Durable: on return."""
@@ -160,6 +160,7 @@ class TopicRegistry:
         if self._file_system.exists(path):
             self._file_system.unlink(path)
         self._file_system.sync_directory(self.directory)
+        self.last_written.pop(record.topic_id, None)
 
     def _read(self, path: Path) -> TopicRecord:
         try:

@@ -111,6 +111,10 @@ def _open_or_rebuild(
 
     if is_lost:
         rebuild()
+    elif not (log.size_bytes or log.sealed) and file_system.exists(path) and file_system.size(path):
+        # Without batches there are no entries: the file has the full length that ``create_closed`` gave it.
+        with contextlib.closing(file_system.open(path)) as file:
+            file.truncate(0)
     try:
         return open_checked()
     except CorruptionError:

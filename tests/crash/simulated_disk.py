@@ -12,7 +12,8 @@ moment ``images`` builds disks as a power cut would leave them:
 
 An image of a killed process keeps everything that was written, and also what of it is not yet synced: a power
 cut may still follow. A failed sync drops its dirty pages: reading shows them, the disk never gets them, and the
-next sync says all is well (disk rules 3 and 4). Not simulated: times of access, permissions, links. One thread.
+next sync says all is well (disk rules 3 and 4). A failed sync of the whole disk does that to every file, and then the
+next sync of each file fails once. Not simulated: times of access, permissions, links. One thread.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Fault:
 FULL_DISK_KINDS = frozenset({"extend", "make_directory"})
 """What a full disk refuses for sure: there are no more blocks, but overwriting and small changes of names go on."""
 
-SPACE_KINDS = FULL_DISK_KINDS | {"create", "write", "truncate", "sync", "rename"}
+SPACE_KINDS = FULL_DISK_KINDS | {"create", "write", "truncate", "sync", "sync_all", "rename"}
 """What a disk without space may refuse; removing, cutting and syncing a directory need none."""
 
 
@@ -102,6 +103,19 @@ class _SimulatedLock:
 
     def release(self) -> None:
         self._held.discard(self._path)
+
+
+class SimulatedWholeSync:
+    """A sync of a whole ``SimulatedDisk``."""
+
+    def __init__(self, disk: SimulatedDisk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+
+    def sync(self) -> None:
+        self._disk.sync_all(self._path)
+
+    def close(self) -> None: ...
 
 
 class SimulatedFile:
@@ -184,6 +198,9 @@ class SimulatedFile:
         if fault is not None:
             node.drop_dirty()
             raise _os_error(fault, self._path)
+        if node.has_lost:
+            node.drop_dirty()
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(self._path))
         node.sync()
 
     def close(self) -> None:
@@ -333,6 +350,24 @@ class SimulatedDisk:
             else:
                 left.append(change)
         self._state.pending_names = left
+
+    def whole_sync(self, path: Path) -> SimulatedWholeSync:
+        return SimulatedWholeSync(self, path)
+
+    def sync_all(self, path: Path) -> None:
+        """Sync every file and every name. If that fails, the bytes are gone, and each file's next sync fails too."""
+        fault = self.begin("sync_all", path)
+        for node in self._files(self._state.root):
+            if fault is not None and node.is_dirty:
+                node.lose_dirty()
+            elif not node.has_lost:
+                node.sync()
+        if fault is not None:
+            raise _os_error(fault, path)
+        for change in self._state.pending_names:
+            for place, name, entry in change.changes:
+                _set_name(place.durable, name, entry)
+        self._state.pending_names = []
 
     def lock(self, path: Path) -> _SimulatedLock:
         if path in self._locked:
@@ -512,6 +547,7 @@ class SimulatedDisk:
                 return
             if isinstance(node, FileNode):
                 facts += [node.size, len(node.durable), node.modified_ms, node.lengths, sorted(node.pending.items())]
+                facts.append(node.has_lost)
                 contents.update(memoryview(node.buffer)[: node.size])
                 contents.update(node.durable)
                 return

@@ -12,7 +12,7 @@ _ZERO_SECTOR = bytes(SECTOR_BYTES)
 class FileNode:
     """A file's bytes: what programs see (``buffer[:size]``), what the disk has, and what lies between."""
 
-    __slots__ = ("buffer", "durable", "lengths", "modified_ms", "pending", "size")
+    __slots__ = ("buffer", "durable", "has_lost", "lengths", "modified_ms", "pending", "size")
 
     def __init__(self, content: bytes, modified_ms: int) -> None:
         self.durable = content
@@ -21,6 +21,7 @@ class FileNode:
         self.pending: dict[int, list[bytes]] = {}
         self.lengths: list[int] = []
         self.modified_ms = modified_ms
+        self.has_lost = False
 
     @property
     def is_dirty(self) -> bool:
@@ -32,6 +33,7 @@ class FileNode:
         twin.size = self.size
         twin.pending = {sector: list(states) for sector, states in self.pending.items()}
         twin.lengths = list(self.lengths)
+        twin.has_lost = self.has_lost
         return twin
 
     def make_room(self, size: int) -> bytearray:
@@ -82,6 +84,12 @@ class FileNode:
     def drop_dirty(self) -> None:
         self.pending = {}
         self.lengths = []
+        self.has_lost = False
+
+    def lose_dirty(self) -> None:
+        """Drop what is not synced, and let the next sync of this file tell of it."""
+        self.drop_dirty()
+        self.has_lost = True
 
     def _on_disk(self, sectors: dict[int, bytes], length: int) -> bytes:
         content = bytearray(self.durable)

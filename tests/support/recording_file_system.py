@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from storage.disk.file_system import File, FileSystem, LocalFileSystem, Lock
+from storage.disk.file_system import File, FileSystem, LocalFileSystem, Lock, WholeSync
 
 
 class RecordingFileSystem:
@@ -66,12 +66,33 @@ class RecordingFileSystem:
         self.note("sync_directory", path)
         self.inner.sync_directory(path)
 
+    def whole_sync(self, path: Path) -> WholeSync | None:
+        return RecordingWholeSync(self, path)
+
     def before_writing(self, work: Callable[[], None]) -> None:
         self.inner.before_writing(work)
 
     def lock(self, path: Path) -> Lock:
         self.note("lock", path)
         return self.inner.lock(path)
+
+
+class RecordingWholeSync:
+    """Syncs each file system that the machine's disk can sync as a whole, and notes it in any case."""
+
+    def __init__(self, file_system: RecordingFileSystem, path: Path) -> None:
+        self._file_system = file_system
+        self._path = path
+        self._inner = file_system.inner.whole_sync(path)
+
+    def sync(self) -> None:
+        self._file_system.note("sync_all", self._path)
+        if self._inner is not None:
+            self._inner.sync()
+
+    def close(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
 
 
 class RecordingFile:

@@ -5,20 +5,25 @@ Thread: the event loop. Calls that may touch the disk run in threads.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from app.engine.partitions import Partition
 from app.engine_local.partitions.fetch_waiters import FetchWaiters
 from app.engine_local.partitions.flush_pace import FlushPace
 from app.engine_local.partitions.log_start_moves import LogStartMoves
-from app.engine_local.partitions.mailbox import MailboxLimits
+from app.engine_local.partitions.mailbox import Job, MailboxLimits
 from app.engine_local.partitions.partition_writer import PartitionWriter
 from app.engine_local.partitions.produce_waiters import ProduceWaiters
+from app.event_loop.piecewise import pieces
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
 from app.settings import Settings
+from log_model.config import TopicConfig
 from log_model.errors import StorageError, UnknownTopicOrPartitionError
 from log_model.names import PartitionName
 from storage.log.partition_log import PartitionLog
@@ -46,6 +51,8 @@ class Partitions:
         self._limits = MailboxLimits.of(settings)
         self._flush_pace = FlushPace(settings.inline_append_bytes_max)
         self._writers: dict[PartitionName, PartitionWriter] = {}
+        # The pauses of the writers of topics that are being deleted, by topic.
+        self._pauses: dict[str, list[Job]] = {}
 
     # Names
 
@@ -124,7 +131,42 @@ class Partitions:
                 pace=self._flush_pace,
             )
             self._writers[partition.name] = writer
+            if partition.name.topic in self._pauses:
+                self._pauses[partition.name.topic].append(writer.put_job(None))
         return writer
+
+    @contextlib.asynccontextmanager
+    async def held(self, topic: str, logs: Sequence[PartitionLog]) -> AsyncIterator[None]:
+        """Pause the writers of a topic's ``logs``, also those that are made meanwhile. Later requests wait.
+
+        Raises:
+            Problem: overloaded.
+        """
+        pauses = self._pauses[topic] = []
+        try:
+            async for some in pieces(logs):
+                begun = [writer.put_job(None) for log in some if (writer := self._writers.get(log.name)) is not None]
+                pauses += begun
+                for pause in begun:
+                    await asyncio.shield(pause.done)
+            yield
+        finally:
+            del self._pauses[topic]
+            for pause in pauses:
+                pause.release()
+
+    async def update_config(self, logs: Iterable[PartitionLog], config: TopicConfig) -> None:
+        """Let ``logs`` apply other settings, each between two groups of its writer."""
+        jobs = []
+        for log in logs:
+            writer = self._writers.get(log.name)
+            if writer is None or writer.is_idle:
+                log.update_config(config)
+            else:
+                call = functools.partial(log.update_config, config)
+                jobs.append(writer.put_job(call, even_if_full=True).done)
+        if jobs:
+            await asyncio.wait(jobs)
 
     def writers(self) -> list[PartitionWriter]:
         """Return the existing writers: of partitions that had an append or a job since the start."""
@@ -156,8 +198,7 @@ class Partitions:
 
     def _refusal_of(self, log: PartitionLog) -> StorageError | None:
         """Return the error for every append to ``log`` if it was deleted, else ``None``."""
-        topic = self._manager.topics.get(log.name.topic)
-        if topic is None or log not in topic.partitions:
+        if not self.is_there(log):
             return UnknownTopicOrPartitionError(f"topic {log.name.topic!r} was deleted")
         return None
 

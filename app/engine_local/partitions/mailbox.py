@@ -50,6 +50,11 @@ class Job:
         self.done: asyncio.Future[object] = loop.create_future()
         self.released: asyncio.Future[None] = loop.create_future()
 
+    def release(self) -> None:
+        """End a pause, or the wait for one."""
+        if not self.released.done():
+            self.released.set_result(None)
+
 
 class Mailbox:
     """Appends and jobs in the order in which they came.

@@ -1,16 +1,18 @@
 """The limits on the number of partitions: the settings, and the files that can be open beside connections.
 
-Each partition keeps some files open, and each connection one descriptor. Without a limit, a client that may CREATE
-takes the descriptors that connections need. The service then closes new connections without a response, even an
-administrator's.
+Each partition that is written to keeps some files open, and each connection one descriptor. Without a limit, a client
+that may CREATE takes the descriptors that connections need. The service then closes new connections without a response,
+even an administrator's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from app.settings import Settings
@@ -40,7 +42,9 @@ def connections_within(descriptors: int) -> int:
 class PartitionRoom:
     """Makes topics and partitions within the limits. A start opens existing partitions in any case.
 
-    Thread: the control pool, one call at a time.
+    A partition that was made since the start counts with the files that it will open, before it has opened them.
+
+    Thread: any.
     """
 
     def __init__(
@@ -56,6 +60,10 @@ class PartitionRoom:
         self._settings = settings
         self._descriptors_allowed = descriptors_allowed or _descriptors_allowed
         self._open_file_count = open_file_count or _open_file_count
+        self._checking = threading.Lock()
+        self._in_work = 0
+        # By topic id, the first partition that was made since the start.
+        self._made_from: dict[str, int] = {}
 
     def create_topic(self, name: str, partition_count: int, config: Mapping[str, object]) -> tuple[Topic, bool]:
         """Make a topic as ``Topics.create_topic`` does. An existing topic needs no descriptors.
@@ -65,9 +73,13 @@ class PartitionRoom:
             TooManyOpenFilesError: connections need the descriptors; no topic was made.
             The errors of ``Topics.create_topic``.
         """
-        if name not in self._topics.topics:
-            self._check(partition_count)
-        return self._topics.create_topic(name, partition_count, config)
+        if name in self._topics.topics:
+            return self._topics.create_topic(name, partition_count, config)
+        with self._room_for(partition_count):
+            topic, is_new = self._topics.create_topic(name, partition_count, config)
+            if is_new:
+                self._made_from[topic.topic_id] = 0
+            return topic, is_new
 
     def alter_topic(
         self, name: str, *, config: Mapping[str, object | None], partition_count: int | None = None
@@ -78,14 +90,38 @@ class PartitionRoom:
             The errors of ``create_topic``, for added partitions.
         """
         existing = self._topics.topics.get(name)
-        if existing is not None and partition_count is not None:
-            self._check(partition_count - len(existing.partitions))
-        return self._topics.alter_topic(name, config=config, partition_count=partition_count)
+        before = 0 if existing is None else len(existing.partitions)
+        with self._room_for(0 if existing is None or partition_count is None else partition_count - before):
+            altered = self._topics.alter_topic(name, config=config, partition_count=partition_count)
+            self._made_from.setdefault(altered.topic_id, before)
+            return altered
+
+    @contextlib.contextmanager
+    def _room_for(self, added: int) -> Iterator[None]:
+        """Check that there is room, and keep it while the partitions are being made."""
+        added = max(0, added)
+        with self._checking:
+            self._check(added)
+            self._in_work += added
+        try:
+            yield
+        finally:
+            with self._checking:
+                self._in_work -= added
+
+    def _resting_count(self) -> int:
+        """Return the number of partitions that were made since the start and have opened no file yet."""
+        made_from = dict(self._made_from)
+        present = {topic.topic_id: topic.partitions for topic in tuple(self._topics.topics.values())}
+        for topic_id in made_from.keys() - present.keys():
+            del self._made_from[topic_id]
+        made = (log for topic_id, logs in present.items() for log in logs[made_from.get(topic_id, len(logs)) :])
+        return sum(not log.snapshot.segments[-1].log.is_open for log in made)
 
     def _check(self, added: int) -> None:
         if added <= 0:
             return
-        present = sum(len(topic.partitions) for topic in self._topics.topics.values())
+        present = self._in_work + sum(len(topic.partitions) for topic in tuple(self._topics.topics.values()))
         most = self._settings.partition_count_max
         if present + added > most:
             raise PolicyViolationError(
@@ -96,6 +132,8 @@ class PartitionRoom:
         used = self._open_file_count()
         if used is None:
             used = present * PARTITION_DESCRIPTORS
+        else:
+            used += (self._in_work + self._resting_count()) * PARTITION_DESCRIPTORS
         kept = min(self._settings.connections_max, connections_within(allowed)) + SPARE_DESCRIPTORS
         room = max(0, (allowed - kept - used) // PARTITION_DESCRIPTORS)
         if added > room:

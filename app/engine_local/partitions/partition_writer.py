@@ -142,21 +142,20 @@ class PartitionWriter:
             Problem: overloaded.
             StorageError: the errors of ``call`` and of ``append``.
         """
-        job = self._put_job(call)
+        job = self.put_job(call)
         # The job is shielded: a caller that goes away does not cancel it (invariant 8).
         result: Any = await asyncio.shield(job.done)
         return cast("Result", result)
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Pause the writer, for work on several partitions at once. Later requests wait meanwhile."""
-        job = self._put_job(None)
+        """Pause the writer in the context. Later requests wait meanwhile."""
+        pause = self.put_job(None)
         try:
-            await asyncio.shield(job.done)
+            await asyncio.shield(pause.done)
             yield
         finally:
-            if not job.released.done():
-                job.released.set_result(None)
+            pause.release()
 
     def ask_flush(self) -> None:
         """Flush soon, unless a flush that begins after this call covers the same records."""
@@ -175,10 +174,17 @@ class PartitionWriter:
             running = [task for task in (self.task, self.flushes.task) if task is not None]
             await asyncio.wait(running)
 
-    def _put_job(self, call: Callable[[], object] | None) -> Job:
+    def put_job(self, call: Callable[[], object] | None, *, even_if_full: bool = False) -> Job:
+        """Put a job behind the waiting requests; without a call it is a pause, from ``done`` until ``release``.
+
+        Raises:
+            Problem: overloaded.
+            StorageError: the partition is gone or the service is stopping.
+        """
         if self.refusal is not None:
             raise self.refusal()
-        self.mailbox.check_room(0)
+        if not even_if_full:
+            self.mailbox.check_room(0)
         job = Job(call, self.loop)
         self.mailbox.put_job(job)
         self._start()
