@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import gc
 import random
+import resource
 import struct
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +20,10 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from app.engine_local.partitions.partition_room import PARTITION_DESCRIPTORS
 from app.engine_local.partitions.purgatory import DelayedOperation, Purgatory
-from bench.closed_loop import Load
+from bench.closed_loop import Load, connect, take_answer
+from bench.histogram import Histogram
 from bench.machine import choose_cores, running_on
 from bench.requests import batch_of_bytes, get, post, record_batch, records_path
 from bench.rollway_server import RollwayServer
@@ -42,7 +46,10 @@ RECOVERY_THREADS = 4
 PARTITION_COUNTS = (1, 1_000, 10_000)
 PARTITIONS_PER_TOPIC = 500
 TOPICS_PER_RUN = 4
-"""Then the service starts anew: a partition that was made since the start holds six descriptors, one at rest none."""
+"""Then the service starts anew: a partition that was made since the start counts with three descriptors, one at rest
+with none."""
+CHANGED_PARTITIONS = 10_000
+PROBE_SECONDS = 0.01
 
 
 def measure(plan: Plan) -> Iterator[Row]:
@@ -53,6 +60,7 @@ def measure(plan: Plan) -> Iterator[Row]:
     yield from _look_ups(plan, 10_000 if plan.smoke else 1_000_000)
     yield from _waiters(plan, 100 if plan.smoke else 10_000)
     yield from _log_sizes(plan)
+    yield from _topic_changes(plan, 20 if plan.smoke else CHANGED_PARTITIONS)
     yield from _rates(plan, (1, 8) if plan.smoke else PARTITION_COUNTS)
 
 
@@ -300,6 +308,63 @@ def _reads(log: PartitionLog) -> Callable[[float], Sample]:
         return Sample(count / (time.process_time() - used))
 
     return read
+
+
+# Changes of topics
+
+
+def _topic_changes(plan: Plan, count: int) -> Iterator[Row]:
+    """Creating, growing, altering and deleting a large topic, and what a client of another topic sees meanwhile."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = min(count, (allowed - 1_000) // PARTITION_DESCRIPTORS)
+    taken: dict[str, list[Sample]] = {}
+    settings = {"connections_max": "64", "partition_count_max": "1000000"}
+    with RollwayServer(plan.data_dir / "changes", choose_cores().server, settings=settings) as server:
+        server.create_topic("other")
+        changes: dict[str, Callable[[], object]] = {
+            f"create a topic of {count // 2:,} partitions": lambda: server.create_topic("large", count // 2),
+            f"add as many, to {count:,}": lambda: server.call("PATCH", "/v1/topics/large", {"partitions": count}),
+            f"alter a topic of {count:,} partitions": lambda: server.call(
+                "PATCH", "/v1/topics/large", {"config": {"retention.ms": 3_600_000}}
+            ),
+            f"delete a topic of {count:,} partitions": lambda: server.call("DELETE", "/v1/topics/large"),
+        }
+        for _ in range(plan.rounds):
+            for what, change in changes.items():
+                plan.say(what)
+                with _probing(server) as waits:
+                    began = time.perf_counter()
+                    change()
+                    seconds = time.perf_counter() - began
+                found = {"p99 ms": waits.percentile(99) * 1e3, "longest ms": waits.longest * 1e3}
+                taken.setdefault(what, []).append(Sample(seconds, extra=found))
+    for what, samples in taken.items():
+        yield row_of(BENCH, what, "s", samples, goal=Goal("value", "<=", 5.0))
+        beside = [Sample(sample.extra["p99 ms"], extra=sample.extra) for sample in samples]
+        yield row_of(BENCH, f"p99 of a small produce beside: {what}", "ms", beside, goal=Goal("value", "<=", 20.0))
+
+
+@contextlib.contextmanager
+def _probing(server: RollwayServer) -> Iterator[Histogram]:
+    """Measure a small produce to the topic ``other`` again and again, until the block ends."""
+    waits, ended = Histogram(), threading.Event()
+
+    def probe() -> None:
+        request, buffer = post(records_path("other"), record_batch(1, 100)), memoryview(bytearray(65536))
+        with connect(server.address) as connection:
+            while not ended.wait(PROBE_SECONDS):
+                began = time.perf_counter()
+                connection.sendall(request)
+                take_answer(connection, buffer)
+                waits.add(time.perf_counter() - began)
+
+    thread = threading.Thread(target=probe)
+    thread.start()
+    try:
+        yield waits
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _rates(plan: Plan, counts: tuple[int, ...]) -> Iterator[Row]:

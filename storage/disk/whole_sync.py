@@ -40,8 +40,7 @@ class LocalWholeSync:
 
         Before Linux 5.8 ``syncfs`` did not return errors of writeback.
         """
-        version = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
-        if _syncfs is None or _fstatfs is None or version < (5, 8):
+        if _syncfs is None or _fstatfs is None or [*map(int, re.findall(r"\d+", os.uname().release)[:2])] < [5, 8]:
             return None
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         found = (ctypes.c_long * 64)()

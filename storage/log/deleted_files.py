@@ -28,15 +28,13 @@ class _Deletions(Generic[Doomed]):
         self._clock = clock
         self._lock = threading.Lock()
         # By rising due time, unless the delay was changed. An empty tuple takes no memory.
-        self._waiting: Sequence[tuple[int, Doomed]] = ()
+        self._waiting: list[tuple[int, Doomed]] | tuple[()] = ()
 
     def _add(self, doomed: Doomed, delay_ms: int) -> None:
         entry = (self._clock.elapsed_ms() + delay_ms, doomed)
         with self._lock:
-            if isinstance(self._waiting, list):
-                self._waiting.append(entry)
-            else:
-                self._waiting = [entry]
+            self._waiting = self._waiting or []
+            self._waiting.append(entry)
 
     def _delete_due(self, delete: Callable[[Doomed], int]) -> int:
         """Call ``delete`` for each deletion that is due. Return the sum of its results."""

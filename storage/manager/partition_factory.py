@@ -59,7 +59,7 @@ class PartitionFactory:
         self._random = random.Random()  # noqa: S311 - spreads rolls in time, no secret
         self._counting = threading.Lock()
         self.created_count = 0
-        """Number of logs that ``create`` has made."""
+        """Number of logs that ``create`` has made; garbage collections in the midst of it look at this number."""
 
     def open(
         self, record: TopicRecord, name: PartitionName, config: TopicConfig, meter: RecoveryMeter, *, clean: bool
@@ -103,8 +103,6 @@ class PartitionFactory:
                     whole.sync()
             if whole is None:
                 self._sync_each(names)
-        with self._counting:
-            self.created_count += len(logs)
         return tuple(logs)
 
     def _make(self, record: TopicRecord, name: PartitionName, config: TopicConfig, *, keep_open: bool) -> PartitionLog:
@@ -122,6 +120,8 @@ class PartitionFactory:
             jitter_ms=config.draw_segment_jitter_ms(self._random),
         )
         parts.segments = (segment,)
+        with self._counting:
+            self.created_count += 1
         return PartitionLog(parts)
 
     def _parts(self, record: TopicRecord, name: PartitionName, config: TopicConfig) -> LogParts:

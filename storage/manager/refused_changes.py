@@ -46,12 +46,9 @@ class RefusedChanges:
         del self._halves[name]
 
     def go_on_with_all(self, turns: TopicTurns) -> None:
-        """Finish the refused work of all topics that no thread changes. Raises as ``finish``, after all were tried."""
+        """Finish the refused work of all topics, each in its turn. Raises as ``finish``, after all were tried."""
         failure: UnavailableError | None = None
         for name in tuple(self._halves):
-            # A thread that changes this topic has just begun the work, or finishes it first.
-            if turns.is_busy(name):
-                continue
             try:
                 with turns.of(name):
                     self.go_on(name)

@@ -118,18 +118,17 @@ class TopicChanges:
 
         ``undo`` receives whether the file may say that the topic is ready.
         """
-        name, topic_id = record.name, record.topic_id
-        untouched = self._registry.last_written.get(topic_id)
+        untouched = self._registry.last_written.get(record.topic_id)
         try:
             return work()
         except OSError as error:
             # Its frames keep the files of the new partitions open.
             error.__traceback__ = None
-            what = f"topic {name} could not be {done}"
-            if self._registry.last_written.get(topic_id) is not untouched:
+            what = f"topic {record.name} could not be {done}"
+            if self._registry.last_written.get(record.topic_id) is not untouched:
                 undo = functools.partial(undo, may_be_ready=isinstance(error, NotDurableError))
                 try:
-                    self._refused.finish(name, pending, lambda: self._ballast.run(undo))
+                    self._refused.finish(record.name, pending, lambda: self._ballast.run(undo))
                 except UnavailableError as refusal:
                     _logger.warning("%s; it is tried again", refusal)
                     raise outcome_unknown(what, error) from error

@@ -37,10 +37,6 @@ class TopicTurns:
                 self._busy.discard(name)
                 self._changed.notify_all()
 
-    def is_busy(self, name: str) -> bool:
-        """Return whether a thread changes the topic. Its turn may take seconds."""
-        return name in self._busy
-
     @contextlib.contextmanager
     def making(self, name: str, others: Iterable[str]) -> Iterator[None]:
         """Reserve the name of a new topic. It must differ from ``others``, and from other names that are being made, in

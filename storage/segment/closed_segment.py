@@ -34,8 +34,7 @@ def create_closed(
         with contextlib.closing(
             file_system.open(directory / offset_file_name(base_offset, suffix), create=True)
         ) as file:
-            if length:
-                file.truncate(length)
+            file.truncate(length)
     segment = Segment(
         file_system,
         directory,

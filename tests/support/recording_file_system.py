@@ -67,6 +67,7 @@ class RecordingFileSystem:
         self.inner.sync_directory(path)
 
     def whole_sync(self, path: Path) -> WholeSync | None:
+        self.note("whole_sync", path)
         return RecordingWholeSync(self, path)
 
     def before_writing(self, work: Callable[[], None]) -> None:

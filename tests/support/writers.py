@@ -138,6 +138,17 @@ def on_stand(
     asyncio.run(run())
 
 
+@contextlib.asynccontextmanager
+async def held(writer: PartitionWriter) -> AsyncIterator[None]:
+    """Pause a writer in the context, as the deletion of its topic does."""
+    pause = writer.put_job(None)
+    try:
+        await asyncio.shield(pause.done)
+        yield
+    finally:
+        pause.release()
+
+
 async def eventually(holds: Callable[[], bool]) -> None:
     """Let the loop run until ``holds``; fails after half a minute."""
     async with asyncio.timeout(30):

@@ -77,8 +77,7 @@ class PartitionRoom:
             return self._topics.create_topic(name, partition_count, config)
         with self._room_for(partition_count):
             topic, is_new = self._topics.create_topic(name, partition_count, config)
-            if is_new:
-                self._made_from[topic.topic_id] = 0
+            self._made_from.setdefault(topic.topic_id, 0)
             return topic, is_new
 
     def alter_topic(
@@ -91,7 +90,7 @@ class PartitionRoom:
         """
         existing = self._topics.topics.get(name)
         before = 0 if existing is None else len(existing.partitions)
-        with self._room_for(0 if existing is None or partition_count is None else partition_count - before):
+        with self._room_for(max(0, (partition_count or 0) - before)):
             altered = self._topics.alter_topic(name, config=config, partition_count=partition_count)
             self._made_from.setdefault(altered.topic_id, before)
             return altered
@@ -99,7 +98,6 @@ class PartitionRoom:
     @contextlib.contextmanager
     def _room_for(self, added: int) -> Iterator[None]:
         """Check that there is room, and keep it while the partitions are being made."""
-        added = max(0, added)
         with self._checking:
             self._check(added)
             self._in_work += added

@@ -14,10 +14,9 @@ Thread: everything here runs on the event loop; the log's other calls go to thre
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import resource
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from time import perf_counter
 from typing import Any, TypeVar, cast
@@ -146,16 +145,6 @@ class PartitionWriter:
         # The job is shielded: a caller that goes away does not cancel it (invariant 8).
         result: Any = await asyncio.shield(job.done)
         return cast("Result", result)
-
-    @contextlib.asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        """Pause the writer in the context. Later requests wait meanwhile."""
-        pause = self.put_job(None)
-        try:
-            await asyncio.shield(pause.done)
-            yield
-        finally:
-            pause.release()
 
     def ask_flush(self) -> None:
         """Flush soon, unless a flush that begins after this call covers the same records."""

@@ -21,7 +21,7 @@ from log_model.config import TopicConfig
 from log_model.errors import OffsetOutOfRangeError, ShuttingDownError, StorageError, UnknownTopicOrPartitionError
 from storage.log.partition_log import PartitionLog
 from tests.support.stands import Stand, on_stand
-from tests.support.writers import Gate, eventually, valid_batches
+from tests.support.writers import Gate, eventually, held, valid_batches
 
 Result = TypeVar("Result")
 
@@ -224,7 +224,7 @@ def test_partitions_of_one_request_do_not_wait_for_each_other(monkeypatch: pytes
         )
         async with contextlib.AsyncExitStack() as stack:
             if held_by == "writer":
-                await stack.enter_async_context(made.engine.writer_of(first).held())
+                await stack.enter_async_context(held(made.engine.writer_of(first)))
             else:
                 stack.callback(go_on.set)
                 monkeypatch.setattr(producing, "validated_batches", held_encode)

@@ -25,7 +25,7 @@ from log_model.errors import (
 from log_model.offsets import Offset
 from storage.log.partition_log import AppendRequest
 from tests.crash.simulated_disk import SPACE_KINDS, Fault, Operation
-from tests.support.writers import Gate, WriterStand, append_request, eventually, on_stand, valid_batches
+from tests.support.writers import Gate, WriterStand, append_request, eventually, held, on_stand, valid_batches
 
 
 def append(stand: WriterStand, *values: bytes, **options: Any) -> Any:
@@ -320,7 +320,7 @@ def test_a_job_publishes_and_hands_on_what_it_returns_or_raises() -> None:
 
 def test_a_held_writer_writes_nothing_until_it_is_let_go() -> None:
     async def scenario(stand: WriterStand) -> None:
-        async with stand.writer.held():
+        async with held(stand.writer):
             pending = append(stand, b"x")
             operations = len(stand.disk.operations)
             await asyncio.to_thread(lambda: None)
@@ -333,7 +333,7 @@ def test_a_held_writer_writes_nothing_until_it_is_let_go() -> None:
 
 def test_a_retired_writer_refuses_what_waits_and_what_comes() -> None:
     async def scenario(stand: WriterStand) -> None:
-        async with stand.writer.held():
+        async with held(stand.writer):
             waiting = append(stand, b"x")
             stand.writer.retire(lambda: UnknownTopicOrPartitionError("gone"))
         with pytest.raises(UnknownTopicOrPartitionError):
