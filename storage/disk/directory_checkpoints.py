@@ -100,6 +100,10 @@ class DirectoryCheckpoints:
             if offsets != self.recovery_points or self._recovery_points_are_stale:
                 self._write_recovery_points(offsets, self.ballast.run)
 
+    def raise_recovery_point(self, name: PartitionName, offset: Offset) -> None:
+        """Let recovery know that everything below ``offset`` is durable. Only before the partition is opened."""
+        self.recovery_points[name] = max(self.recovery_points.get(name, Offset(0)), offset)
+
     def lower_recovery_point(self, name: PartitionName, offset: Offset) -> None:
         """Move one partition's recovery point down to ``offset``, before the log is truncated. Durable: on return."""
         with self._writing:

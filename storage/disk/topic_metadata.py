@@ -12,7 +12,7 @@ from pathlib import Path
 from log_model.errors import CorruptionError
 from storage.disk.file_names import META_PROPERTIES, PARTITION_METADATA
 from storage.disk.file_system import FileSystem
-from storage.disk.whole_files import read_text, write_file_atomically
+from storage.disk.whole_files import read_file, read_text, write_file_atomically
 
 _SIZE_BYTES_MAX = 64 * 1024
 _NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -22,6 +22,11 @@ _ESCAPED = re.compile(r"\\(.)")
 _SPLIT_PROPERTY = re.compile(r"\s*[=:]\s*|\s+")
 _METADATA_VERSION = 0
 _PROPERTIES_VERSION = 1
+_JOURNAL_LINES = (
+    "\n# Rollway runs, or was not stopped cleanly: the segments may lack records that its journal has.\n"
+    "version=1000\n"
+    "rollway.journal.id="
+)
 _META_REMEDY = "restore it from a backup, or move it away: the directory then gets another cluster id"
 
 
@@ -97,18 +102,24 @@ def partition_metadata(topic_id: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """The cluster and the node that own a log directory. Old files have no ``directory_id``."""
+    """The cluster and the node that own a log directory. Old files have no ``directory_id``.
+
+    ``journal_id``: the journal whose entries the segments may lack, so that nothing else may write to them.
+    ``mark_journal`` sets it.
+    """
 
     cluster_id: str
     node_id: int
     directory_id: str | None = None
+    journal_id: str | None = None
 
 
 def read_meta_properties(file_system: FileSystem, directory: Path) -> MetaProperties | None:
     """Read ``meta.properties`` of a log directory; ``None`` without the file.
 
     File: Java properties. ``version=1`` has ``cluster.id``, ``node.id`` and optionally ``directory.id``. ``version=0``
-    has ``broker.id`` instead of ``node.id``; ``cluster.id`` is optional there, and empty here if absent.
+    has ``broker.id`` instead of ``node.id``; ``cluster.id`` is optional there, and empty here if absent. Behind them
+    may be the lines of ``mark_journal``.
 
     Raises:
         CorruptMetadataError: damaged, another version, or a value is missing.
@@ -120,6 +131,7 @@ def read_meta_properties(file_system: FileSystem, directory: Path) -> MetaProper
         raise CorruptMetadataError(f"{error}; {_META_REMEDY}") from error
     if text is None:
         return None
+    text, is_marked, mark = text.partition(_JOURNAL_LINES)
     values = _parse_properties(text)
     version = values.get("version")
     if version not in {"0", "1"}:
@@ -131,11 +143,14 @@ def read_meta_properties(file_system: FileSystem, directory: Path) -> MetaProper
     cluster_id = values.get("cluster.id", "")
     if version == "1" and not cluster_id:
         raise CorruptMetadataError(f"{path}: cluster.id is missing; {_META_REMEDY}")
-    return MetaProperties(cluster_id, int(node_id), values.get("directory.id"))
+    journal_id = mark.strip() if is_marked else None
+    if journal_id is not None and not is_topic_id(journal_id):
+        raise CorruptMetadataError(f"{path}: {journal_id[:100]!r} is no journal id; restore the file from a backup")
+    return MetaProperties(cluster_id, int(node_id), values.get("directory.id"), journal_id)
 
 
 def write_meta_properties(file_system: FileSystem, directory: Path, properties: MetaProperties) -> None:
-    """Write ``meta.properties``, version 1, atomically. Durable: on return.
+    """Write ``meta.properties``, version 1, atomically, and without a journal. Durable: on return.
 
     Raises:
         ValueError: an id has characters that a properties file would have to escape, or a number is negative.
@@ -149,6 +164,19 @@ def write_meta_properties(file_system: FileSystem, directory: Path, properties: 
             raise ValueError(f"{key} cannot be {value!r}")
     content = "".join(f"{key}={value}\n" for key, value in values.items())
     write_file_atomically(file_system, directory / META_PROPERTIES, content.encode())
+
+
+def mark_journal(file_system: FileSystem, directory: Path, journal_id: str | None) -> None:
+    """Note in ``meta.properties`` whose entries the segments may lack; ``None``: they lack none. Durable: on return.
+
+    The lines of the file stay as they are. Lines behind them give it a version that brokers, and services without a
+    journal, refuse.
+    """
+    path = directory / META_PROPERTIES
+    content = read_file(file_system, path, _SIZE_BYTES_MAX).partition(_JOURNAL_LINES.encode())[0]
+    if journal_id is not None:
+        content += f"{_JOURNAL_LINES}{journal_id}\n".encode()
+    write_file_atomically(file_system, path, content)
 
 
 def _parse_properties(text: str) -> dict[str, str]:

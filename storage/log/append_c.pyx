@@ -402,6 +402,24 @@ cdef object undo(log, writer, error, position, maximum_before):
         raise log.fail(failure, "appending") from failure
 
 
+def publish(log):
+    """Publish as ``PartitionLog.publish``."""
+    writer = log.writer
+    written = writer.written
+    end = <object>PyTuple_GET_ITEM(written, 3)
+    if (
+        <object>PyTuple_GET_ITEM(written, 4) is not NOTHING_UNSTABLE
+        or log.replicas.members.followers
+        or (writer.config.flush_policy == "group" and writer.durable_end is not end)
+        or <int64_t>log.snapshot.high_watermark > <int64_t><object>PyTuple_GET_ITEM(end, 0)
+    ):
+        log.publish()
+        return
+    segments, bases = <object>PyTuple_GET_ITEM(written, 0), <object>PyTuple_GET_ITEM(written, 1)
+    show(log, segments, bases, <object>PyTuple_GET_ITEM(written, 2), end, <object>PyTuple_GET_ITEM(end, 0))
+    writer.high_watermark = <object>PyTuple_GET_ITEM(end, 0)
+
+
 cdef int show(log, segments, bases, start, log_end, end) except -1:
     """Publish a snapshot as ``LogSnapshot`` makes it, with limits that are known to be in order: readers may see all batches."""
     snapshot = new_snapshot(LogSnapshot)

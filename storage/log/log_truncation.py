@@ -29,6 +29,7 @@ class LogTruncation:
     def truncate_to(self, offset: Offset) -> None:
         """End the log at ``offset``, below its current end. A batch that reaches over ``offset`` is removed whole."""
         writer = self._writer
+        writer.leave_journal()
         segments = writer.written.segments
         if offset < segments[0].base_offset:
             self.start_at(offset)
@@ -53,6 +54,7 @@ class LogTruncation:
     def start_at(self, offset: Offset) -> None:
         """Remove everything; the log is one empty segment at ``offset``."""
         writer = self._writer
+        writer.leave_journal()
         self._lower_recovery_point(offset)
         if offset > writer.written.log_start_offset:
             self._raise_log_start(offset)
@@ -97,6 +99,7 @@ class LogTruncation:
     def _lower_recovery_point(self, offset: Offset) -> None:
         # In memory first: a checkpoint that runs in between must not write the higher one again.
         self._writer.recovery_point = min(self._writer.recovery_point, offset)
+        self._writer.fsynced_end = min(self._writer.fsynced_end, offset)
         self._writer.checkpoints.lower_recovery_point(self._writer.name, offset)
 
 

@@ -75,7 +75,6 @@ class PartitionLog:
         self.offline_reason: str | None = None
         self.writing = threading.Lock()
         self._exclusive = OneWriter(self.writing, parts.name)
-        self._last_flush_ms = parts.clock.elapsed_ms()
         self._closed = False
         self._closed_producer_count = len(parts.producers) if parts.as_closed else None
         if parts.damage:
@@ -274,10 +273,10 @@ class PartitionLog:
 
     # Flushing
 
-    def flush(self) -> Offset:
+    def flush(self, *, to_segment: bool = False) -> Offset:
         """Make all batches that are written so far durable; return the new recovery point.
 
-        One fsync for all appends that came before it (group commit). Publish afterwards.
+        One fsync for all appends before it (group commit); ``to_segment`` also covers what the journal made durable.
 
         Thread: any; one at a time, further calls wait for it. May run beside an append.
 
@@ -287,7 +286,7 @@ class PartitionLog:
         with self.writer.flushing:
             writer = self.writer
             written = writer.written
-            if written.log_end.offset > writer.durable_end.offset:
+            if is_due := written.log_end.offset > (writer.fsynced_end if to_segment else writer.durable_end.offset):
                 if self.offline_reason is not None:
                     raise PartitionFailedError(f"{self.name} is offline: {self.offline_reason}")
                 try:
@@ -297,15 +296,16 @@ class PartitionLog:
                 if self.offline_reason is not None:
                     raise PartitionFailedError(f"{self.name} is offline: {self.offline_reason}")
             if self.offline_reason is None:
-                writer.advance_durable_end(written.log_end)
-            self._last_flush_ms = self._clock.elapsed_ms()
+                if is_due or writer.journal is None:
+                    writer.advance_durable_end(written.log_end)
+                writer.last_flush_ms = self._clock.elapsed_ms()
             return writer.recovery_point
 
     def flush_due(self) -> bool:
         """Return whether ``flush.ms`` or ``flush.messages`` requires a flush now (spec B4)."""
         if self.unflushed_count == 0 or self.offline_reason is not None:
             return False
-        waited_ms = self._clock.elapsed_ms() - self._last_flush_ms
+        waited_ms = self._clock.elapsed_ms() - self.writer.last_flush_ms
         return waited_ms >= self.config.flush_ms or self.unflushed_count >= self.config.flush_messages
 
     def check_files(self) -> None:
@@ -483,7 +483,7 @@ class PartitionLog:
                 self.offline_reason = "the log is closed"
                 return True
             try:
-                self.flush()
+                self.flush(to_segment=True)
                 self.publish()
                 self.producers.take_snapshot(self.written_end_offset)
                 self.writer.seal(self.writer.written.active)

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from log_model.clock import Clock
 from log_model.config import TopicConfig
@@ -119,12 +119,21 @@ class LogParts:
     random: random.Random = field(default_factory=random.Random)
 
 
+class Journal(Protocol):
+    """The journal that has made records of a log durable before its segment did."""
+
+    def forget(self, name: PartitionName, topic_id: str) -> None:
+        """Let a replay write nothing of the log that came so far. Durable: on return."""
+
+
 class WrittenLog:
     """A log as its writer has it: rolling, and cutting off the beginning. ``LogWriter`` adds appending.
 
     Changes are not visible to readers until ``PartitionLog`` publishes ``written``.
 
-    ``written`` is replaced in one assignment after each change; ``durable_end`` is the end of the fsynced bytes.
+    ``written`` is replaced in one assignment after each change; ``durable_end`` is the end of the durable bytes, and
+    below ``recovery_point`` everything is durable. Below ``fsynced_end`` the segments' own files are fsynced, and the
+    checkpoint says so; records from there on may be durable by the ``journal`` alone.
 
     Thread: the partition's writer only. ``written`` and ``durable_end`` may be read by any thread.
 
@@ -141,7 +150,11 @@ class WrittenLog:
         self.config = parts.config
         self.epochs = parts.epochs
         self.producers = parts.producers
+        self.topic_id = parts.topic_id
         self.recovery_point = parts.recovery_point
+        self.fsynced_end = parts.recovery_point
+        self.journal: Journal | None = None
+        """The journal, if it may have records of this log that a replay would write again."""
         self.deleted_files = DeletedFiles(parts.file_system, parts.clock)
         self.checkpoints = parts.checkpoints
         self._transaction_checkpoint = parts.transaction_checkpoint
@@ -162,6 +175,8 @@ class WrittenLog:
         self.durable_end = log_end
         self._durable_lock = threading.Lock()
         self.flushing = threading.RLock()
+        self.last_flush_ms = parts.clock.elapsed_ms()
+        """Elapsed time of the last flush."""
         self.failed = False
 
     @property
@@ -249,6 +264,36 @@ class WrittenLog:
             if log_end.offset >= self.durable_end.offset:
                 self.durable_end = log_end
             self.recovery_point = max(self.recovery_point, log_end.offset)
+            self.fsynced_end = max(self.fsynced_end, log_end.offset)
+
+    def note_journaled(self, log_end: LogOffsetMetadata, journal: Journal) -> None:
+        """Note that the journal has made everything below ``log_end`` durable. Thread: any."""
+        self.journal = journal
+        with self._durable_lock:
+            if self.failed:
+                return
+            if log_end.offset >= self.durable_end.offset:
+                self.durable_end = log_end
+            self.recovery_point = max(self.recovery_point, log_end.offset)
+        self.last_flush_ms = self._clock.elapsed_ms()
+
+    def leave_journal(self) -> None:
+        """Make the segments durable by themselves, and let the journal forget this log: its end will be cut.
+
+        The caller holds ``flushing``.
+        """
+        if self.journal is None:
+            return
+        written = self.written
+        if written.log_end.offset > self.fsynced_end:
+            try:
+                written.active.flush(written.log_end.position)
+            except OSError:
+                self.failed = True
+                raise
+            self.advance_durable_end(written.log_end)
+        self.journal.forget(self.name, self.topic_id)
+        self.journal = None
 
     def create_segment(self, base_offset: Offset) -> Segment:
         """Make an active segment's files. Its name is durable once the directory was synced."""

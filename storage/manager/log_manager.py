@@ -26,8 +26,10 @@ from storage.disk.file_names import CLEAN_SHUTDOWN_MARKER, PARTITION_COUNT_MAX
 from storage.disk.file_system import FileSystem, LocalFileSystem
 from storage.disk.topic_metadata import MetaProperties, new_topic_id, read_meta_properties, write_meta_properties
 from storage.disk.whole_files import write_file_atomically
+from storage.journal.journal_files import JournalLimits
 from storage.log.partition_log import PartitionLog
 from storage.log.retention import check_policy
+from storage.manager.journal_opening import JournalOpening
 from storage.manager.log_opening import LogOpening
 from storage.manager.partition_factory import PartitionFactory
 from storage.manager.refused_changes import RefusedChanges
@@ -45,6 +47,7 @@ OWN_DIRECTORY = "rollway"
 BALLAST = "ballast"
 LOG_START_OFFSETS = "log-start-offsets"
 PRODUCER_IDS = "producer-ids"
+JOURNAL = "journal"
 
 
 class LogManager:
@@ -63,6 +66,7 @@ class LogManager:
         topic_defaults: Mapping[str, object],
         ballast_bytes: int,
         producer_limits: ProducerLimits,
+        journal_limits: JournalLimits,
     ) -> None:
         """Use ``LogManager.open``."""
         self.data_directory = data_directory
@@ -90,6 +94,8 @@ class LogManager:
         self._refused = RefusedChanges()
         self._factory = PartitionFactory(file_system, clock, self.logs_directory, self._checkpoints, producer_limits)
         self._changes = TopicChanges(self._registry, self._directories, self._factory, self._checkpoints, self._refused)
+        self._journal_opening = JournalOpening(file_system, self.logs_directory, own / JOURNAL, self._checkpoints)
+        self.journal = self._journal_opening.make(journal_limits)
         # Not a method of this object: it would make a cycle, and only the garbage collector could free the manager.
         known_max = functools.partial(known_producer_id_max, self._topics)
         self.producer_ids = ProducerIds(file_system, own / PRODUCER_IDS, known_max)
@@ -109,6 +115,7 @@ class LogManager:
         node_id: int = 1,
         ballast_bytes: int = BALLAST_BYTES,
         producer_limits: ProducerLimits | None = None,
+        journal_limits: JournalLimits | None = None,
     ) -> LogManager:
         """Lock the directory (made if absent, with its parents), recover every partition and return the manager.
 
@@ -127,6 +134,7 @@ class LogManager:
             topic_defaults or {},
             ballast_bytes,
             producer_limits or ProducerLimits(),
+            journal_limits or JournalLimits(),
         )
         lock = manager._prepare_directories()
         try:
@@ -155,9 +163,11 @@ class LogManager:
             write_meta_properties(self.file_system, self.logs_directory, properties)
         records = self._registry.load()
         marker = self.logs_directory / CLEAN_SHUTDOWN_MARKER
-        self.was_clean = self.file_system.exists(marker)
+        has_marker = self.file_system.exists(marker)
+        # A marker beside entries of a journal is of another program that did not know them.
+        self.was_clean = has_marker and properties.journal_id is None
         self._checkpoints.read()
-        if self.was_clean:
+        if has_marker:
             self._remove_marker(marker)
         # Names that a killed process made or moved are visible, but may not be on the disk yet.
         for directory in (self.data_directory, self.logs_directory, self._registry.directory):
@@ -165,6 +175,8 @@ class LogManager:
         self._directories.find_doomed(
             {name for record in records for name in record.partition_names()}, self._registry.directory
         )
+        if properties.journal_id is not None:
+            self._journal_opening.replay(properties.journal_id, records)
         known = []
         for record in records:
             if record.state is TopicState.DELETING:
@@ -360,7 +372,7 @@ class LogManager:
 
     def checkpoint(self) -> None:
         """Write the recovery points and the log start offsets of all partitions (spec E25)."""
-        self._checkpoints.write_recovery_points(lambda: {log.name: log.recovery_point for log in self._logs()})
+        self._checkpoints.write_recovery_points(lambda: {log.name: log.writer.fsynced_end for log in self._logs()})
         self._checkpoints.raise_log_starts(lambda: _log_starts(self._logs()))
 
     def checkpoint_high_watermarks(self) -> None:
@@ -426,6 +438,7 @@ class LogManager:
                 self.checkpoint()
                 self.checkpoint_high_watermarks()
                 if clean:
+                    self.journal.end()
                     marker = self.logs_directory / CLEAN_SHUTDOWN_MARKER
                     write_file_atomically(
                         self.file_system, marker, json.dumps({"version": 0, "brokerEpoch": -1}).encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 
 from log_model.batches.batch_validation import validate_batches
 from log_model.clock import Clock
-from log_model.errors import DiskFullError, PartitionOfflineError, StorageError
+from log_model.errors import DiskFullError, PartitionFailedError, PartitionOfflineError, StorageError
 from log_model.offsets import Offset
 from log_model.reads import FetchData, Isolation
 from rollway.records.compiled import load
 from storage.disk.file_system import FileSystem
+from storage.journal.entries import BLOCK_BYTES
+from storage.journal.journal import Journal
+from storage.journal.journal_files import JournalLimits
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.manager.log_manager import LogManager
@@ -31,6 +35,8 @@ plain_append: Any = load("storage.log.append_c")
 BALLAST_BYTES = 512
 DATA_DIR = Path("/data")
 EVERYTHING = 1 << 30
+JOURNAL_LIMITS = JournalLimits(file_count_max=3, file_bytes=4 * BLOCK_BYTES, step_bytes=BLOCK_BYTES)
+"""So small that files of the journal are used again after a few entries."""
 PROBE = client_batch((1_700_000_000_000,), 40, mark=999_999)
 
 
@@ -122,7 +128,13 @@ class Ledger:
 
 
 def open_directory(file_system: FileSystem, clock: Clock) -> LogManager:
-    return LogManager.open(DATA_DIR, file_system=file_system, clock=clock, ballast_bytes=BALLAST_BYTES)
+    return LogManager.open(
+        DATA_DIR,
+        file_system=file_system,
+        clock=clock,
+        ballast_bytes=BALLAST_BYTES,
+        journal_limits=JOURNAL_LIMITS,
+    )
 
 
 def require(condition: bool, what: str) -> None:
@@ -327,6 +339,23 @@ def append_plain(
 def flush(log: PartitionLog, expected: PartitionLedger) -> None:
     """Flush, and note what is durable from then on."""
     expected.durable_end = max(expected.durable_end, log.flush())
+
+
+def flush_by_journal(journal: Journal, logs: Sequence[tuple[PartitionLog, PartitionLedger]]) -> None:
+    """Flush several logs at once, and by itself each that the journal does not take; note what is durable then.
+
+    Raises:
+        PartitionFailedError: of the first log that failed.
+    """
+    answers = journal.flush([log for log, _ in logs])
+    for (log, expected), answer in zip(logs, answers, strict=True):
+        if answer is True:
+            expected.durable_end = max(expected.durable_end, log.durable_end_offset)
+    for (log, expected), answer in zip(logs, answers, strict=True):
+        if isinstance(answer, PartitionFailedError):
+            raise answer
+        if answer is False:
+            flush(log, expected)
 
 
 def publish(log: PartitionLog, expected: PartitionLedger) -> None:

@@ -18,6 +18,7 @@ from tests.crash.ledger import (
     TopicState,
     append_group,
     flush,
+    flush_by_journal,
     open_directory,
     publish,
     require,
@@ -99,6 +100,9 @@ class Workload:
             (self._append_transactions, 25),
             (self._append_beside_flush, 8),
             (self._flush, 4),
+            (self._flush_many, 25),
+            (self._free_journal, 3),
+            (self._truncate, 3),
             (self._publish, 4),
             (self._roll, 3),
             (self._delete_records, 4),
@@ -220,6 +224,35 @@ class Workload:
 
     def _flush(self, log: PartitionLog, expected: PartitionLedger) -> None:
         flush(log, expected)
+
+    def _flush_many(self, log: PartitionLog, expected: PartitionLedger) -> None:
+        """Appends to some partitions, which one entry of the journal makes durable."""
+        logs = [(log, expected)]
+        for topic in self.ledger.topics.values():
+            if topic.state is TopicState.EXISTS:
+                logs += zip(self.manager.topic(topic.name).partitions, topic.partitions, strict=True)
+        some = self.source.sample(logs[1:], k=self.source.randint(1, len(logs) - 1))
+        for each in some:
+            if self.source.random() < 0.7:
+                self._append(*each)
+        flush_by_journal(self.manager.journal, some)
+        for each in some:
+            publish(*each)
+
+    def _free_journal(self, _log: PartitionLog, _expected: PartitionLedger) -> None:
+        self.manager.journal.free()
+
+    def _truncate(self, log: PartitionLog, expected: PartitionLedger) -> None:
+        """What a follower does: forget the end of the log, which may be durable by the journal alone."""
+        start = log.snapshot.log_start_offset
+        ends = [batch.next_offset for batch in expected.log.batches if batch.next_offset > start]
+        target = self.source.choice([start, *ends])
+        # A crash on the way may leave any end from there to the present one.
+        for end in ("durable_end", "seen_end", "written_end"):
+            setattr(expected, end, min(getattr(expected, end), target))
+        log.truncate_to(target)
+        expected.log.truncate_to(target)
+        publish(log, expected)
 
     def _publish(self, log: PartitionLog, expected: PartitionLedger) -> None:
         publish(log, expected)
