@@ -269,9 +269,7 @@ class Settings(BaseSettings):
     mailbox_bytes_max: int = _setting(
         64 * _MIB, "Most bytes that wait to be appended to one partition.", low=_MIB, high=4 * _GIB
     )
-    mailbox_count_max: int = _setting(
-        10_000, "Most requests that wait to be appended to one partition.", low=1, high=1_000_000
-    )
+    mailbox_count_max: int = _setting(10_000, "Most appends that wait for one partition.", low=1, high=1_000_000)
     group_bytes_max: int = _setting(
         8 * _MIB, "Most bytes of one write; a single larger request is still written at once.", low=1, high=_GIB
     )
@@ -289,14 +287,16 @@ class Settings(BaseSettings):
     group_count_max: int = _setting(1_000, "Most requests of one write.", low=1, high=100_000)
     write_threads: int = _setting(4, "Threads that append.", low=1, high=256)
     flush_threads: int = _setting(4, "Threads that fsync.", low=1, high=256)
-    recovery_threads: int = _setting(
-        4, "Partitions that are recovered at a time after an unclean stop.", low=1, high=256
+    journal_bytes_max: int = _setting(
+        256 * _MIB,
+        "Most bytes of the journal, which makes small appends to many partitions durable by one fsync; 0: none.",
+        low=0,
+        high=16 * _GIB,
     )
+    recovery_threads: int = _setting(4, "Partitions recovered at a time after an unclean stop.", low=1, high=256)
     read_threads: int = _setting(4, "Threads that read and decode records.", low=1, high=256)
 
-    transaction_max_timeout_ms: int = _setting(
-        900_000, "Longest timeout a transaction may ask for.", low=1, high=2**31 - 1
-    )
+    transaction_max_timeout_ms: int = _setting(900_000, "Longest timeout of a transaction.", low=1, high=2**31 - 1)
     transactional_id_expiration_ms: int = _setting(
         7 * _DAY_MS, "Time after which an idle transactional id is forgotten.", low=1, high=365 * _DAY_MS
     )

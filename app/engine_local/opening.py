@@ -13,6 +13,7 @@ from app.settings import Settings
 from log_model.clock import Clock
 from log_model.config import ProducerLimits
 from storage.disk.file_system import FileSystem, LocalFileSystem
+from storage.journal.journal_files import JournalLimits
 from storage.manager.log_manager import OWN_DIRECTORY, LogManager
 from storage.recovery.recovery_progress import RecoveryMeter, RecoveryProgress
 
@@ -50,6 +51,7 @@ class LocalOpening:
             meter=self._meter,
             recovery_threads=settings.recovery_threads,
             node_id=NODE_ID,
+            journal_limits=JournalLimits.of(settings.journal_bytes_max),
             producer_limits=ProducerLimits(settings.producer_id_expiration_ms, settings.producer_count_max),
         )
         if LocalFileSystem().is_open_to_others(settings.data_dir):

@@ -253,6 +253,7 @@ class LocalTopics:
             async with turn:
                 pass
         await all_in_turns(writer.close() for writer in self._partitions.writers())
+        await self._partitions.turns.close()
         await call_in(self._pools.control, self._manager.close)
 
 

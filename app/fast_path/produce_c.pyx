@@ -16,11 +16,12 @@ from app.fast_path.answer_bytes_c cimport DIGITS_MAX, digits_of, new_answer, put
 from storage.log.plain_batches_c cimport producer_in
 
 import weakref
+from collections import deque
 
 from app.fast_path.connection_c import QueuedAppend
 from storage.log.append_c import NO_PRODUCER, OWN_PRODUCER, append
 from log_model.clock import SystemClock
-from log_model.errors import StorageError
+from log_model.errors import StorageError, let_go_of_frames
 from log_model.producers import KEYED_PRODUCER_ID_MIN
 
 cdef extern from "<time.h>" nogil:
@@ -277,14 +278,55 @@ cdef class AppendBatcher:
                 for queued, result in waiting:
                     queued.answer = self.answer(result, len(queued.body), log.writer.recovery_point)
                 return 0
-            if log.config.flush_policy == "group":
-                writer.publish()
             FsyncWait(self, waiting).begin(writer)
         except Exception as error:
             for queued, _ in waiting:
                 if queued.answer is None:
                     queued.answer = error
         return 0
+
+
+cdef class Patience:
+    """The waits of a loop for fsyncs, in the order in which they began: one timer for all, as each may take as long."""
+
+    cdef object loop, waits
+    cdef bint is_set
+
+    def __init__(self, loop):
+        self.loop, self.waits = loop, deque()
+
+    cdef int add(self, FsyncWait wait) except -1:
+        self.waits.append(wait)
+        if not self.is_set:
+            self.is_set = True
+            self.loop.call_later(DEFERRED_AFTER_SECONDS, self.look)
+        return 0
+
+    def look(self):
+        """End the patience with the waits that have taken as long, and look again when the next one has."""
+        cdef FsyncWait wait
+        cdef double now = elapsed()
+        waits = self.waits
+        while waits:
+            wait = waits[0]
+            if wait.waiting and now - wait.began < DEFERRED_AFTER_SECONDS:
+                self.loop.call_later(wait.began + DEFERRED_AFTER_SECONDS - now, self.look)
+                return
+            waits.popleft()
+            if wait.waiting:
+                wait.end()
+        self.is_set = False
+
+
+cdef Patience patience = None
+
+
+cdef Patience patience_of(loop):
+    """The waits of the loop: a process has one loop, and tests have one after the other."""
+    global patience
+    if patience is None or patience.loop is not loop:
+        patience = Patience(loop)
+    return patience
 
 
 cdef class FsyncWait:
@@ -295,7 +337,7 @@ cdef class FsyncWait:
 
     cdef AppendBatcher batcher
     cdef list waiting, deferred
-    cdef object writer, timer
+    cdef object writer
     cdef double began
 
     def __init__(self, AppendBatcher batcher, list waiting):
@@ -304,27 +346,31 @@ cdef class FsyncWait:
         self.began = elapsed()
 
     cdef int begin(self, writer) except -1:
-        cdef int64_t size_bytes = 0
         cdef bint is_patient = True
         self.writer = writer
         for queued, _ in self.waiting:
-            size_bytes += len(queued.body)
             is_patient = is_patient and <int64_t>queued.options.timeout_ms > 2000 * DEFERRED_AFTER_SECONDS
-        pending = writer.fsync_written(size_bytes, self.waiting[0][1])
-        pending.call_when_done(self.over)
-        self.timer = self.batcher.loop.call_later(DEFERRED_AFTER_SECONDS, self.end)
+        writer.flush_for(self)
+        patience_of(self.batcher.loop).add(self)
         for queued, _ in self.waiting:
             queued.awaited = self
         if not is_patient:
             self.end()
         return 0
 
-    def over(self, pending):
-        """The fsync is done, or failed."""
+    def note_fsynced(self):
+        """Answer all: the fsync is done."""
+        self.over(None)
+
+    def fail(self, error):
+        """Answer all: the fsync has failed."""
+        let_go_of_frames(error)
+        self.over(error)
+
+    cdef int over(self, error) except -1:
         cdef list waiting = self.waiting
-        self.timer.cancel()
-        self.waiting, self.writer, error = [], None, pending.error
-        durable_offset = pending.partition.recovery_point
+        cdef int64_t durable_offset = self.writer.log.writer.recovery_point
+        self.waiting, self.writer = [], None
         for queued, result in waiting:
             if error is None:
                 queued.answer = self.batcher.answer(result, len(queued.body), durable_offset)
@@ -337,6 +383,7 @@ cdef class FsyncWait:
                 each.note_fsynced()
             else:
                 each.fail(error)
+        return 0
 
     def end(self):
         """Let deferred answers wait for the same fsync."""

@@ -19,6 +19,7 @@ from app.record_json import record_batches
 from log_model.clock import ManualClock
 from rollway.records import Codec, Record, columns_from_records, encode_batch
 from tests.support.edge_server import Answer, Connection
+from tests.support.held_flushes import HeldFlush
 from tests.support.servers import ThreadedServer, http_client
 from tests.support.writers import record_batch
 
@@ -475,17 +476,9 @@ def test_quotas_hold_for_plain_requests(pair: Pair) -> None:
 
 def _held_flush(server: ThreadedServer) -> tuple[threading.Event, threading.Event]:
     """Hold the fsyncs of the topic ``group``: one is under way, let it end."""
-    log = server.service.parts.engine.partition("group", 0)
-    reached, go_on = threading.Event(), threading.Event()
-    flush = log.flush
-
-    def held() -> Any:
-        reached.set()
-        assert go_on.wait(30)
-        return flush()
-
-    log.flush = held  # type: ignore[method-assign]
-    return reached, go_on
+    engine = server.service.parts.engine
+    held = HeldFlush(engine.manager, engine.partition("group", 0))
+    return held.reached, held.go_on
 
 
 def test_pipelined_requests_wait_for_the_one_that_waits_for_its_fsync(tmp_path: Path) -> None:

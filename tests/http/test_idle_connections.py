@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import socket
-import threading
-from typing import Any
 
 import pytest
 
 from tests.http.test_plain_requests import RAW, batch, connect, get, offset_of, post, server
 from tests.support.edge_server import Connection
+from tests.support.held_flushes import HeldFlush
 from tests.support.servers import ThreadedServer, http_client
 
 pytestmark = pytest.mark.needs_local("it tests the fast path of plain requests")
@@ -32,25 +31,17 @@ def let_the_idle_time_pass(server: ThreadedServer, connection: Connection) -> No
 
 
 def test_who_waits_for_an_fsync_is_not_idle(server: ThreadedServer) -> None:
-    log = server.service.parts.engine.partition("group", 0)
-    request, reached, go_on = post("group", batch(b"v")), threading.Event(), threading.Event()
-    flush = log.flush
-
-    def held() -> Any:
-        reached.set()
-        assert go_on.wait(30)
-        return flush()
-
+    engine, request = server.service.parts.engine, post("group", batch(b"v"))
     with connect(server) as connection:
         for _ in range(3):
             connection.send(request)
             assert connection.read_answer().status == 200
-        server.service.parts.engine.partitions._flush_pace._hopeful_count = 0
-        log.flush = held  # type: ignore[method-assign]
+        engine.partitions._flush_pace._hopeful_count = 0
+        held = HeldFlush(engine.manager, engine.partition("group", 0))
         connection.send(request)
-        assert reached.wait(30)
+        assert held.reached.wait(30)
         let_the_idle_time_pass(server, connection)
-        go_on.set()
+        held.go_on.set()
         assert offset_of(connection.read_answer()) == 6
 
 

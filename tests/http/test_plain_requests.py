@@ -17,6 +17,7 @@ import pytest
 
 from app.engine_local.partitions.flush_pace import FlushPace
 from rollway.records import Codec, Record, columns_from_records, encode_batch
+from storage.journal.journal_files import JournalFiles
 from storage.segment.segment import Segment
 from tests.support.edge_server import Answer, Connection
 from tests.support.servers import ThreadedServer, http_client
@@ -359,6 +360,7 @@ def test_an_fsync_that_fails_is_told_to_all(server: ThreadedServer, monkeypatch:
             raise OSError(errno.EIO, "the disk is broken")
 
         monkeypatch.setattr(Segment, "flush", refuse)
+        monkeypatch.setattr(JournalFiles, "sync", refuse)
         high_watermark = log.snapshot.high_watermark
         counted = produced(server)
         with one_turn(server):
@@ -385,6 +387,7 @@ def test_who_was_never_appended_is_told_so(
         if fails == "fsync":
             monkeypatch.setattr(FlushPace, "allows", lambda *_: True)
             monkeypatch.setattr(Segment, "flush", refuse)
+            monkeypatch.setattr(JournalFiles, "sync", refuse)
         else:
             monkeypatch.setattr(log.snapshot.segments[-1].offset_index.get().file, "opened", FullDisk(None))
             monkeypatch.setattr(log.writer, "undo_append", refuse)

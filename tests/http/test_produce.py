@@ -15,6 +15,7 @@ import zstandard
 
 from app.engine_local.partitions.flush_pace import FlushPace
 from rollway.records import Codec, Record, columns_from_records, encode_batch, partition_for_key
+from tests.support.held_flushes import HeldFlush
 from tests.support.servers import ThreadedServer
 from tests.support.writers import record_batch
 
@@ -332,18 +333,11 @@ def test_a_timed_out_produce_is_unknown_and_goes_on(
     log = parts.engine.partition(topic.rpartition("/")[2], 0)
     # A disk that was quick before would be waited for on the loop, which is to see how late it is.
     monkeypatch.setattr(parts.engine.partitions, "_flush_pace", FlushPace(0))
-    leave = threading.Event()
-    flush = log.flush
-
-    def slow_flush() -> Any:
-        assert leave.wait(30)
-        return flush()
-
-    log.flush = slow_flush  # type: ignore[method-assign]
+    held = HeldFlush(parts.engine.manager, log)
     try:
         late = client.post(f"{topic}/partitions/0/records?timeout_ms=1", json={"records": [{"value": "late"}]})
     finally:
-        leave.set()
+        held.go_on.set()
     document = late.json()
     assert (late.status_code, document["code"], document["kafka_code"]) == (504, "request_timed_out", 7)
     assert (document["applied"], document["retryable"]) == ("unknown", True)

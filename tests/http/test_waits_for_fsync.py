@@ -8,11 +8,9 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from storage.log.partition_log import PartitionLog
 from tests.http.test_plain_requests import (
     batch,
     clients,
@@ -27,6 +25,7 @@ from tests.http.test_plain_requests import (
     stored,
 )
 from tests.support.edge_server import Connection
+from tests.support.held_flushes import HeldFlush
 from tests.support.servers import ThreadedServer, http_client
 
 pytestmark = pytest.mark.needs_local("it breaks, fills or holds up a disk")
@@ -56,29 +55,13 @@ def test_what_waits_for_no_fsync_is_fsynced_soon_and_then_shown(server: Threaded
             assert opened[0].read_answer().headers["high-watermark"] == str(end)
 
 
-class HeldFlush:
-    """Stands for the flush of a log, in whatever thread: it waits until ``go_on``, and may then fail."""
-
-    def __init__(self, log: PartitionLog) -> None:
-        self._flush = log.flush
-        self.reached, self.go_on = threading.Event(), threading.Event()
-        self.error: Exception | None = None
-        log.flush = self  # type: ignore[method-assign]
-
-    def __call__(self) -> Any:
-        self.reached.set()
-        assert self.go_on.wait(30)
-        if self.error is not None:
-            raise self.error
-        return self._flush()
-
-
 @contextlib.contextmanager
 def held(server: ThreadedServer) -> Iterator[HeldFlush]:
     """Fsyncs wait in their thread while the block runs."""
     # No fsync is hoped to be quick.
-    server.service.parts.engine.partitions._flush_pace._hopeful_count = 0
-    flush = HeldFlush(server.service.parts.engine.partition("group", 0))
+    engine = server.service.parts.engine
+    engine.partitions._flush_pace._hopeful_count = 0
+    flush = HeldFlush(engine.manager, engine.partition("group", 0))
     try:
         yield flush
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,16 +66,16 @@ class Observed:
 class Gate:
     """Stops disk operations of one kind until it is opened; ``reached`` says that one waits."""
 
-    def __init__(self, disk: SimulatedDisk, kind: str, suffix: str = ".log") -> None:
+    def __init__(self, disk: SimulatedDisk, kind: str, suffixes: Sequence[str] = (".log",)) -> None:
         # A write that makes the file longer is a kind of its own to the disk.
         self._kinds = {kind, "extend"} if kind == "write" else {kind}
-        self._suffix = suffix
+        self._suffixes = suffixes
         self._reached = threading.Event()
         self._open = threading.Event()
         disk.before_operation = self._before
 
     def _before(self, operation: Operation) -> None:
-        if operation.kind in self._kinds and operation.path.suffix == self._suffix:
+        if operation.kind in self._kinds and operation.path.suffix in self._suffixes:
             self._reached.set()
             assert self._open.wait(30)
 

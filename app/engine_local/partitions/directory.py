@@ -19,6 +19,7 @@ from app.engine_local.partitions.log_start_moves import LogStartMoves
 from app.engine_local.partitions.mailbox import Job, MailboxLimits
 from app.engine_local.partitions.partition_writer import PartitionWriter
 from app.engine_local.partitions.produce_waiters import ProduceWaiters
+from app.engine_local.partitions.turn_flushes import TurnFlushes
 from app.event_loop.piecewise import pieces
 from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
@@ -50,6 +51,7 @@ class Partitions:
         self.moves = LogStartMoves()
         self._limits = MailboxLimits.of(settings)
         self._flush_pace = FlushPace(settings.inline_append_bytes_max)
+        self.turns = TurnFlushes(manager.journal, pools.flush, self._flush_pace, self.flushed)
         self._writers: dict[PartitionName, PartitionWriter] = {}
         # The pauses of the writers of topics that are being deleted, by topic.
         self._pauses: dict[str, list[Job]] = {}
@@ -129,6 +131,7 @@ class Partitions:
                 observer=self,
                 limits=self._limits,
                 pace=self._flush_pace,
+                turns=self.turns,
             )
             self._writers[partition.name] = writer
             if partition.name.topic in self._pauses:

@@ -14,9 +14,15 @@ from time import perf_counter
 from typing import Protocol
 
 from app.engine_local.partitions.flush_pace import FlushPace
-from app.engine_local.partitions.pending_append import PendingAppend
+from app.engine_local.partitions.turn_flushes import Answer, TurnFlushes
 from log_model.errors import PartitionFailedError
+from rollway.records.compiled import load
 from storage.log.partition_log import PartitionLog
+
+
+_plain_append = load("storage.log.append_c")
+publish: Callable[[PartitionLog], object] = PartitionLog.publish if _plain_append is None else _plain_append.publish
+"""The call that makes written records visible to readers."""
 
 
 class WriterObserver(Protocol):
@@ -32,14 +38,25 @@ class WriterObserver(Protocol):
     def partition_failed(self, log: PartitionLog, error: BaseException) -> None: ...
 
 
+class WaitingAppend(Protocol):
+    """A written append, or several, that a flush completes."""
+
+    def note_fsynced(self) -> None: ...
+
+    def fail(self, error: BaseException) -> None: ...
+
+
 class GroupFlushes:
     """Flushes one log, one flush at a time, and completes the appends that a flush covers.
 
+    A small flush shares an fsync with those of other partitions in the same turn of the loop (``turn_flushes``). A
+    large one, and every one without a journal, is an fsync of the log's own.
+
     Attributes:
         unflushed: written appends that the next flush covers.
-        task: the task that flushes; ``None`` if no flush runs.
+        is_busy: whether a flush runs, or waits for the end of the turn.
         writer_is_busy: whether the writer's task runs. It may then call the log in a thread, and the loop must not wait
-            for a flush.
+            for a flush of its own.
         pace: the decision whether the loop waits for a flush.
         writeback: the last writeback that was begun in a thread.
     """
@@ -51,18 +68,22 @@ class GroupFlushes:
         observer: WriterObserver,
         pace: FlushPace,
         loop: asyncio.AbstractEventLoop,
+        turns: TurnFlushes | None = None,
     ) -> None:
-        self.unflushed: list[PendingAppend] = []
-        self.task: asyncio.Task[None] | None = None
+        self.log = log
+        self.unflushed: list[WaitingAppend] = []
+        self.is_busy = False
         self.writer_is_busy = False
         self.pace = pace
         self.writeback: asyncio.Future[None] | None = None
-        self._log = log
+        self._turns = turns
         self._pool = pool
         self._observer = observer
         self._loop = loop
         self._is_asked = False
         self._is_paused = False
+        self._task: asyncio.Task[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
 
     def ask(self) -> None:
         """Flush soon, unless a flush that begins after this call covers the same records."""
@@ -71,35 +92,49 @@ class GroupFlushes:
 
     def start(self) -> None:
         """Begin to flush, unless a flush or a pause is under way."""
-        if self.task is None and not self._is_paused:
-            self.task = self._loop.create_task(self._flush(), name=f"flush of {self._log.name}")
+        if self.is_busy or self._is_paused:
+            return
+        self.is_busy = True
+        if self._turns is not None and self._turns.takes(self.log.unflushed_bytes):
+            self._turns.add(self)
+        else:
+            self._flush_alone()
 
     @contextlib.asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """Wait for the flush under way, and begin none in the context. A flush that was asked for begins afterwards."""
-        while self.task is not None:
-            await asyncio.wait([self.task])
         self._is_paused = True
         try:
+            await self.idle()
             yield
         finally:
             self._is_paused = False
-        if self._is_asked:
+        if self._is_asked or self.unflushed:
             self.start()
 
+    async def idle(self) -> None:
+        """Wait for the flush under way, and for those that follow it at once."""
+        while self.is_busy:
+            if self._idle is None:
+                self._idle = self._loop.create_future()
+            await asyncio.shield(self._idle)
+
     def flush_here(self) -> bool:
-        """Flush and publish all written records on the loop. Return false if a thread is better.
+        """Flush and publish all written records on the loop. Return false if a thread, or the turn's flush, is better.
 
         The writer must be idle.
 
         Raises:
             PartitionFailedError: the fsync failed.
         """
+        size_bytes = self.log.unflushed_bytes
+        if self._turns is not None and self._turns.takes(size_bytes):
+            return False
         began = perf_counter()
-        if not self.pace.allows(self._log.unflushed_bytes):
+        if not self.pace.allows(size_bytes):
             return False
         try:
-            self._log.flush()
+            self.log.flush()
         except Exception as error:
             raise self._failure(error) from error
         self.pace.note_here(perf_counter() - began)
@@ -110,48 +145,80 @@ class GroupFlushes:
     def begin_writeback(self) -> None:
         """Let the disk write the gathered records. A busy disk makes this call wait also, so it runs in a thread."""
         is_busy = self.writeback is not None and not self.writeback.done()
-        begin = self._log.due_writeback(is_busy=is_busy)
+        begin = self.log.due_writeback(is_busy=is_busy)
         if begin is not None:
             self.writeback = self._loop.run_in_executor(self._pool, begin)
 
-    async def _flush(self) -> None:
-        try:
-            while (self.unflushed or self._is_asked) and not self._is_paused:
-                self._is_asked = False
-                covered, self.unflushed = self.unflushed, []
-                await self._flush_once(covered)
-        finally:
-            self.task = None
+    # The flush of a turn
 
-    async def _flush_once(self, covered: list[PendingAppend]) -> None:
+    def take_covered(self) -> list[WaitingAppend]:
+        """Return the appends that a flush covers which begins now."""
+        self._is_asked = False
+        covered, self.unflushed = self.unflushed, []
+        return covered
+
+    def end_turn(self, covered: list[WaitingAppend], answer: Answer) -> None:
+        """Complete the appends that the turn's flush covered, or flush the log by itself if the answer is false."""
+        if answer is False:
+            self.unflushed = covered + self.unflushed
+            self._flush_alone()
+            return
+        self._complete(covered, None if answer is True else self._failure(answer))
+        self._go_on()
+
+    # The log's own flush
+
+    def _flush_alone(self) -> None:
+        self._task = self._loop.create_task(self._flush(), name=f"flush of {self.log.name}")
+
+    async def _flush(self) -> None:
         began = perf_counter()
+        covered = self.take_covered()
         # A group that is being written in a thread may also flush, and the loop would wait for it.
-        is_here = not self.writer_is_busy and self.pace.allows(self._log.unflushed_bytes)
+        is_here = not self.writer_is_busy and self.pace.allows(self.log.unflushed_bytes)
+        failure = None
         try:
             if is_here:
-                self._log.flush()
+                self.log.flush()
                 self.pace.note_here(perf_counter() - began)
             else:
-                self.pace.note_in_thread(await self._loop.run_in_executor(self._pool, _timed, self._log.flush))
+                self.pace.note_in_thread(await self._loop.run_in_executor(self._pool, _timed, self.log.flush))
+            self._observer.flushed(perf_counter() - began)
         except Exception as error:  # noqa: BLE001 - the waiting callers receive it
             failure = self._failure(error)
+        self._task = None
+        self._complete(covered, failure)
+        self._go_on()
+
+    # The end of a flush
+
+    def _complete(self, covered: list[WaitingAppend], failure: PartitionFailedError | None) -> None:
+        if failure is not None:
             for pending in covered:
                 pending.fail(failure)
             return
-        self._observer.flushed(perf_counter() - began)
         self._publish()
         for pending in covered:
             pending.note_fsynced()
 
+    def _go_on(self) -> None:
+        """Begin the next flush, or tell those that wait for the end of the flushes."""
+        self.is_busy = False
+        if (self.unflushed or self._is_asked) and not self._is_paused:
+            self.start()
+        elif self._idle is not None:
+            idle, self._idle = self._idle, None
+            idle.set_result(None)
+
     def _failure(self, error: Exception) -> PartitionFailedError:
         """Report the failure of a flush to the observer, and return it. Any error may lose bytes (disk rule 3)."""
-        failure = error if isinstance(error, PartitionFailedError) else failed(self._log, error)
-        self._observer.partition_failed(self._log, failure)
+        failure = error if isinstance(error, PartitionFailedError) else failed(self.log, error)
+        self._observer.partition_failed(self.log, failure)
         return failure
 
     def _publish(self) -> None:
-        self._log.publish()
-        self._observer.published(self._log)
+        publish(self.log)
+        self._observer.published(self.log)
 
 
 def failed(log: PartitionLog, error: BaseException) -> PartitionFailedError:

@@ -22,9 +22,10 @@ from time import perf_counter
 from typing import Any, TypeVar, cast
 
 from app.engine_local.partitions.flush_pace import FlushPace
-from app.engine_local.partitions.group_flushes import GroupFlushes, WriterObserver, failed
+from app.engine_local.partitions.group_flushes import GroupFlushes, WaitingAppend, WriterObserver, failed
 from app.engine_local.partitions.mailbox import Job, Mailbox, MailboxLimits
 from app.engine_local.partitions.pending_append import PendingAppend, set_exception, set_result
+from app.engine_local.partitions.turn_flushes import TurnFlushes
 from log_model.errors import (
     PartitionFailedError,
     PartitionOfflineError,
@@ -72,12 +73,13 @@ class PartitionWriter:
         observer: WriterObserver,
         limits: MailboxLimits | None = None,
         pace: FlushPace | None = None,
+        turns: TurnFlushes | None = None,
     ) -> None:
         self.log = log
         self.loop = asyncio.get_running_loop()
         limits = limits or MailboxLimits()
         self.mailbox = Mailbox(log.name, limits)
-        self.flushes = GroupFlushes(log, flush_pool, observer, pace or FlushPace(0), self.loop)
+        self.flushes = GroupFlushes(log, flush_pool, observer, pace or FlushPace(0), self.loop, turns)
         self.inline_bytes_max = limits.inline_bytes_max
         self._write_pool = write_pool
         self._observer = observer
@@ -91,7 +93,7 @@ class PartitionWriter:
     @property
     def is_idle(self) -> bool:
         """Whether no request waits and no work runs: the writer then costs only its memory."""
-        return self.task is None and self.flushes.task is None
+        return self.task is None and not self.flushes.is_busy
 
     def append(self, request: AppendRequest, *, size_bytes: int, wants_fsync: bool = False) -> PendingAppend:
         """Put ``request`` into the mailbox. The cancellation of a waiting caller does not cancel the append.
@@ -111,12 +113,10 @@ class PartitionWriter:
         self._start()
         return pending
 
-    def fsync_written(self, size_bytes: int, result: AppendResult) -> PendingAppend:
-        """Begin an fsync soon for an append that is written already; the append completes with it."""
-        pending = self.written_append(size_bytes, result)
-        self.flushes.unflushed.append(pending)
+    def flush_for(self, waiting: WaitingAppend) -> None:
+        """Begin an fsync soon for appends that are written already; it completes ``waiting``."""
+        self.flushes.unflushed.append(waiting)
         self.flushes.start()
-        return pending
 
     def written_append(self, size_bytes: int, result: AppendResult) -> PendingAppend:
         """Return a ``PendingAppend`` for an append that is written already; the caller completes its ``fsynced``."""
@@ -159,9 +159,10 @@ class PartitionWriter:
         """Take no more requests, and finish the earlier ones, including their flush."""
         if self.refusal is None:
             self.refusal = lambda: ShuttingDownError("the service is stopping")
-        while self.task is not None or self.flushes.task is not None:
-            running = [task for task in (self.task, self.flushes.task) if task is not None]
-            await asyncio.wait(running)
+        while not self.is_idle:
+            if self.task is not None:
+                await asyncio.wait([self.task])
+            await self.flushes.idle()
 
     def put_job(self, call: Callable[[], object] | None, *, even_if_full: bool = False) -> Job:
         """Put a job behind the waiting requests; without a call it is a pause, from ``done`` until ``release``.

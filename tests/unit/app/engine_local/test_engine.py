@@ -24,6 +24,8 @@ from tests.support.stands import Stand, on_stand
 from tests.support.writers import Gate, eventually, held, valid_batches
 
 Result = TypeVar("Result")
+FSYNCED = (".log", ".journal")
+"""The files whose fsync makes records durable."""
 
 
 async def fetch(parts: Parts, log: PartitionLog, request: Read, then: Callable[[ReadOutcome], Result]) -> Result:
@@ -52,7 +54,7 @@ def test_what_an_acknowledgement_waits_for(acks: str, durability: str | None, po
         (log,) = await made.topic("t", flush_policy=policy)
         options = AppendOptions(acks=acks, durability=durability)  # type: ignore[arg-type]
         assert options.waits_for_fsync(log) is waits
-        gate = Gate(made.disk, "sync")
+        gate = Gate(made.disk, "sync", FSYNCED)
         pending = made.engine.appends.submit(log, valid_batches(log, b"x"), options)
         answer = asyncio.ensure_future(made.engine.appends.outcome_of(pending, options))
         await pending.written

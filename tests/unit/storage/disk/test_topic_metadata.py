@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import uuid
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from storage.disk.topic_metadata import (
     CorruptMetadataError,
     MetaProperties,
     is_topic_id,
+    mark_journal,
     new_topic_id,
     read_meta_properties,
     read_partition_metadata,
@@ -201,3 +203,54 @@ def test_both_are_replaced_in_one_durable_step(tmp_path):
             ("rename", name),
             ("sync_directory", tmp_path.name),
         ]
+
+
+JOURNAL_ID = "JJoursAAQmyYX1Yd5hxtLw"
+PROPERTIES = [
+    b"version=1\ncluster.id=abc\nnode.id=7\n",
+    b"# of a broker\r\nversion=0\r\nbroker.id=7\r\nlog.kind = other\r\n",
+    b"version=1\ncluster.id=with\\:colon\nnode.id=7",
+]
+
+
+@pytest.mark.parametrize("content", PROPERTIES)
+def test_the_mark_of_a_journal_is_read_and_leaves_no_trace(tmp_path, content):
+    path = tmp_path / "meta.properties"
+    path.write_bytes(content)
+    plain = read_meta_properties(FILE_SYSTEM, tmp_path)
+    for _ in range(2):
+        mark_journal(FILE_SYSTEM, tmp_path, TOPIC_ID)
+        mark_journal(FILE_SYSTEM, tmp_path, JOURNAL_ID)
+        assert path.read_bytes().startswith(content + b"\n#")
+        assert read_meta_properties(FILE_SYSTEM, tmp_path) == replace(plain, journal_id=JOURNAL_ID)
+        mark_journal(FILE_SYSTEM, tmp_path, None)
+        assert path.read_bytes() == content
+        mark_journal(FILE_SYSTEM, tmp_path, None)
+        assert path.read_bytes() == content
+
+
+def test_a_file_with_the_mark_has_no_version_that_a_broker_knows(tmp_path):
+    """Java reads the last line of a key, and brokers refuse versions other than 0 and 1."""
+    (tmp_path / "meta.properties").write_bytes(PROPERTIES[0])
+    mark_journal(FILE_SYSTEM, tmp_path, JOURNAL_ID)
+    lines = (tmp_path / "meta.properties").read_text().splitlines()
+    assert [line for line in lines if line.startswith("version")][-1] == "version=1000"
+
+
+@pytest.mark.parametrize("journal_id", ["", "x", ZERO_ID, JOURNAL_ID + "A", JOURNAL_ID + "\nmore=1"])
+def test_a_damaged_mark_is_refused(tmp_path, journal_id):
+    (tmp_path / "meta.properties").write_bytes(PROPERTIES[0])
+    mark_journal(FILE_SYSTEM, tmp_path, journal_id)
+    with pytest.raises(CorruptMetadataError, match="no journal id"):
+        read_meta_properties(FILE_SYSTEM, tmp_path)
+
+
+def test_a_version_of_a_journal_without_its_lines_is_refused(tmp_path):
+    (tmp_path / "meta.properties").write_bytes(b"version=1000\ncluster.id=abc\nnode.id=7\n")
+    with pytest.raises(CorruptMetadataError, match="version is '1000'"):
+        read_meta_properties(FILE_SYSTEM, tmp_path)
+
+
+def test_there_is_no_mark_without_a_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        mark_journal(FILE_SYSTEM, tmp_path, JOURNAL_ID)
