@@ -1,8 +1,12 @@
-"""Group commit: 32 clients that each wait until their batch of 1 KiB is on the disk, and share the waiting."""
+"""Group commit: 32 clients that each wait until their batch of 1 KiB is on the disk, and share the waiting.
+
+The clients write to one partition, or to many: then the journal shares the fsync among the partitions.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator
 
 from bench.closed_loop import Load
@@ -18,6 +22,9 @@ BENCH = "fsync"
 CLIENTS = 32
 BATCH_BYTES = 1024
 UNSYNCED, INLINE = "the same without fsync", "inline fsync, bare Python server"
+PARTITION_COUNTS = (32, 1_000, 10_000)
+COMPARED_COUNTS = (32, 1_000)
+PARTITIONS_PER_TOPIC = 500
 
 
 def _scene(name: str, topic: str, policy: str) -> Scene:
@@ -29,17 +36,38 @@ def _scene(name: str, topic: str, policy: str) -> Scene:
     return Scene(BENCH, name, "requests/s", Load([request], CLIENTS, body_bytes=BATCH_BYTES), prepare)
 
 
-def scenes(smoke: bool = False) -> list[Scene]:
-    """One waits for the shared fsync, the other for nothing."""
-    del smoke
+def _spread(partition_count: int) -> Scene:
+    """The clients write to all partitions in an order that no cache can foresee."""
+    starts = range(0, partition_count, PARTITIONS_PER_TOPIC)
+    sizes = [min(PARTITIONS_PER_TOPIC, partition_count - start) for start in starts]
+    topics = {f"fsync-{partition_count}-{number}": size for number, size in enumerate(sizes)}
+
+    @once_per_server
+    def prepare(server: RollwayServer) -> None:
+        for topic, size in topics.items():
+            server.create_topic(topic, size, flush_policy="group")
+
+    batch = batch_of_bytes(BATCH_BYTES)[0]
+    requests = [post(records_path(topic, number), batch) for topic, size in topics.items() for number in range(size)]
+    random.Random(1).shuffle(requests)
+    name = f"group fsync, 32 clients, 1 KiB, {partition_count:,} partitions"
+    return Scene(BENCH, name, "requests/s", Load(requests, CLIENTS, body_bytes=BATCH_BYTES), prepare)
+
+
+def _alone() -> list[Scene]:
     return [
         _scene("group fsync, 32 clients, 1 KiB", "fsync-group", "group"),
         _scene("no fsync, 32 clients, 1 KiB", "fsync-none", "interval"),
     ]
 
 
+def scenes(smoke: bool = False) -> list[Scene]:
+    """Scenes of one partition, with the shared fsync and with none, and of many partitions."""
+    return [*_alone(), *(_spread(count) for count in ((4,) if smoke else COMPARED_COUNTS))]
+
+
 def measure(plan: Plan) -> Iterator[Row]:
-    """Rows: group commit beside no fsync at all, and beside an fsync for each request."""
+    """Rows: group commit beside no fsync at all, beside an fsync for each request, and over many partitions."""
     cores = choose_cores()
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(RollwayServer(plan.data_dir / BENCH, cores.server))
@@ -52,7 +80,7 @@ def measure(plan: Plan) -> Iterator[Row]:
                 "--fsync",
             )
         )
-        group, unsynced = scenes()
+        group, unsynced = _alone()
         group.prepare(ours)
         unsynced.prepare(ours)
         samples = in_turns(
@@ -73,4 +101,18 @@ def measure(plan: Plan) -> Iterator[Row]:
                 limit=limit,
                 limits=samples[limit],
                 goal=Goal("ratio", ">=", bound),
+            )
+        for count in (4,) if plan.smoke else PARTITION_COUNTS:
+            spread = _spread(count)
+            spread.prepare(ours)
+            contestants = {ours.name: spread.measure(ours), group.name: group.measure(ours)}
+            samples = in_turns(plan, f"{BENCH}, {spread.name}", contestants)
+            yield row_of(
+                BENCH,
+                spread.name,
+                spread.unit,
+                samples[ours.name],
+                limit=group.name,
+                limits=samples[group.name],
+                goal=Goal("ratio", ">=", 0.8),
             )
