@@ -19,7 +19,6 @@ from log_model.errors import PartitionFailedError
 from rollway.records.compiled import load
 from storage.log.partition_log import PartitionLog
 
-
 _plain_append = load("storage.log.append_c")
 publish: Callable[[PartitionLog], object] = PartitionLog.publish if _plain_append is None else _plain_append.publish
 """The call that makes written records visible to readers."""
