@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,15 @@ from storage.disk.file_names import (
 )
 from storage.disk.file_system import FileSystem, LocalFileSystem
 from storage.log_inspection.findings import Finding, Findings, Severity, read_sound
-from storage.log_inspection.partition_check import DirectoryState, PartitionCheck, PartitionReport
+from storage.log_inspection.journal_state import (
+    JOURNAL,
+    JOURNAL_ID,
+    JOURNAL_VERSION,
+    OWN_DIRECTORY,
+    journal_id_of,
+    name_pieces,
+)
+from storage.log_inspection.partition_check import TOPIC_ID_LENGTH, DirectoryState, PartitionCheck, PartitionReport
 from storage.log_inspection.stored_files import (
     StoredFileError,
     read_checkpoint,
@@ -31,10 +39,10 @@ from storage.log_inspection.stored_files import (
     read_small_file,
     read_truncation_gaps,
 )
-from storage.log_inspection.topic_files import check_topic_files, read_topic_files
+from storage.log_inspection.stored_journal import JournalPiece, StoredJournal
+from storage.log_inspection.topic_files import TopicFile, check_topic_files, read_topic_files
 
 LOGS_DIRECTORY = "logs"
-OWN_DIRECTORY = "rollway"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 TRUNCATION_GAPS = ("truncation-gaps", "truncation-gaps-copy")
 _CHECKED_FILES: dict[str, Callable[[bytes], object]] = {
@@ -118,7 +126,10 @@ def verify_directory(
     disk = file_system or LocalFileSystem()
     place = locate(disk, path)
     check = _DirectoryCheck(disk, place, decodes=decodes, on_batch=on_batch)
-    partitions = check.run(topic)
+    try:
+        partitions = check.run(topic)
+    finally:
+        check.close()
     return DirectoryReport(
         directory=path,
         is_live=check.is_live,
@@ -139,9 +150,14 @@ class _DirectoryCheck:
         self.findings = Findings()
         self.is_live = file_system.is_locked(place.logs / LOCK)
         self.is_clean = not self.is_live and file_system.exists(place.logs / CLEAN_SHUTDOWN_MARKER)
+        self._journal: StoredJournal | None = None
+
+    def close(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
 
     def run(self, topic: str | None) -> tuple[PartitionReport, ...]:
-        self._check_meta_properties()
+        journal_id = self._check_meta_properties()
         # Checkpoints first: a log only grows, so an offset read before the log cannot be beyond its end.
         recovery_points = self._read_checkpoint(RECOVERY_POINT_CHECKPOINT)
         log_starts = self._read_checkpoint(LOG_START_OFFSET_CHECKPOINT)
@@ -149,13 +165,16 @@ class _DirectoryCheck:
         self._read_checkpoint(CLEANER_CHECKPOINT)
         self._check_own_files()
         topics = read_topic_files(self._file_system, self._place.topics, self.findings)
+        pieces = {} if journal_id is None else self._read_journal(journal_id, topics)
         state = DirectoryState(
             is_live=self.is_live,
             is_clean=self.is_clean,
-            recovery_points=recovery_points,
+            recovery_points=self._raise_recovery_points(recovery_points, pieces),
             log_start_offsets=log_starts,
             truncation_gaps=self._read_gaps(),
             compacted_topics={name: noted.is_compacted for name, noted in topics.items()},
+            journal_pieces=pieces,
+            is_journal_damaged=self._journal is not None and self._journal.is_damaged,
             decodes=self._decodes,
             on_batch=self._on_batch,
         )
@@ -172,20 +191,46 @@ class _DirectoryCheck:
             check_topic_files(wanted, reports, self._place.logs, self.findings, is_live=self.is_live)
         return tuple(reports.values())
 
-    def _check_meta_properties(self) -> None:
+    def _check_meta_properties(self) -> str | None:
+        """Check the file; return the journal that the next start replays, if there is one and no server runs."""
         path = self._place.logs / META_PROPERTIES
         try:
             values = read_properties(read_small_file(self._file_system, path))
         except FileNotFoundError:
             self.findings.note(path, "the file is missing, so the directory belongs to no known node")
-            return
+            return None
         except StoredFileError as error:
             self.findings.damage(path, str(error), error.position)
-            return
-        if values.get("version") not in ("0", "1"):
+            return None
+        if values.get("version") not in ("0", "1", JOURNAL_VERSION):
             self.findings.damage(path, f"the version should be 0 or 1, not {values.get('version')!r}")
         if not (values.get("node.id") or values.get("broker.id", "")).isdecimal():
             self.findings.damage(path, "it names no node")
+        journal_id = journal_id_of(values)
+        if values.get("version") == JOURNAL_VERSION and len(journal_id or "") != TOPIC_ID_LENGTH:
+            self.findings.damage(path, f"{JOURNAL_ID} should name a journal, and is {journal_id!r}")
+            return None
+        return None if self.is_live else journal_id
+
+    def _read_journal(
+        self, journal_id: str, topics: Mapping[str, TopicFile]
+    ) -> Mapping[PartitionName, Sequence[JournalPiece]]:
+        # A marker of a clean stop beside it is of another program.
+        self.is_clean = False
+        self._journal = StoredJournal(self._file_system, self._place.topics / JOURNAL, journal_id, self.findings)
+        self._journal.read()
+        return name_pieces(self._journal, topics.values())
+
+    def _raise_recovery_points(
+        self,
+        recovery_points: Mapping[tuple[str, int], int],
+        pieces: Mapping[PartitionName, Sequence[JournalPiece]],
+    ) -> Mapping[tuple[str, int], int]:
+        """Return the recovery points as the next start has them: all that it writes again was durable."""
+        if self._journal is None or self._journal.is_damaged:
+            return recovery_points
+        ends = {name: found[-1].end_offset for name, found in pieces.items()}
+        return {**recovery_points, **{name: max(end, recovery_points.get(name, 0)) for name, end in ends.items()}}
 
     def _read_checkpoint(self, file_name: str) -> dict[tuple[str, int], int]:
         return read_sound(self._file_system, self._place.logs / file_name, read_checkpoint, self.findings) or {}

@@ -16,10 +16,12 @@ from storage.disk.file_names import (
     PRODUCER_SNAPSHOT_SUFFIX,
     TEMPORARY_SUFFIX,
     TRANSACTION_INDEX_CHECKPOINT,
+    offset_file_name,
     parse_offset_file_name,
 )
 from storage.disk.file_system import FileSystem
 from storage.log_inspection.findings import Findings, read_sound
+from storage.log_inspection.replayed_segment import count_missing_bytes, fit_pieces
 from storage.log_inspection.segment_check import PartitionWalk, SegmentCheck, SegmentPlace
 from storage.log_inspection.stored_files import (
     ProducerEntry,
@@ -31,6 +33,7 @@ from storage.log_inspection.stored_files import (
     read_properties,
     read_small_file,
 )
+from storage.log_inspection.stored_journal import JournalPiece, by_segment
 from storage.log_inspection.transaction_check import TransactionWalk
 
 TOPIC_ID_LENGTH = 22
@@ -65,6 +68,10 @@ class DirectoryState:
     """Offsets ``[start, end)`` that a truncation inside a batch removed, by partition; a segment begins at each end."""
     compacted_topics: Mapping[str, bool]
     """Whether a topic is compacted, for the topics whose configuration is known."""
+    journal_pieces: Mapping[PartitionName, Sequence[JournalPiece]]
+    """The pieces that the next start writes to the segments of each partition."""
+    is_journal_damaged: bool
+    """Whether the next start refuses the journal, and so writes none of the pieces."""
     decodes: bool
     on_batch: Callable[[int, int], None]
 
@@ -87,6 +94,7 @@ class PartitionCheck:
         self._findings = findings
         self._bases: list[int] = []
         self._snapshots: list[int] = []
+        self._pieces: dict[int, Sequence[JournalPiece]] = {}
 
     def run(self) -> PartitionReport:
         """Check everything in the directory.
@@ -95,6 +103,7 @@ class PartitionCheck:
             FileNotFoundError: the directory is gone (the topic was deleted meanwhile).
         """
         self._sort_files()
+        self._fit_journal()
         topic_id = self._check_metadata()
         epochs = self._read_epochs()
         index_checkpoint = self._directory / TRANSACTION_INDEX_CHECKPOINT
@@ -156,6 +165,31 @@ class PartitionCheck:
         for base_offset, file_name in orphans:
             if base_offset not in self._bases:
                 self._report_orphan(self._directory / file_name, base_offset, is_marked=base_offset in marked)
+
+    def _fit_journal(self) -> None:
+        """Find the pieces that the next start writes to the segments, and note how many bytes the segments lack."""
+        missing_bytes = 0
+        pieces = self._state.journal_pieces.get(self._name, ())
+        for base_offset, found in sorted(by_segment(pieces).items()):
+            path = self._directory / offset_file_name(base_offset, LOG_SUFFIX)
+            if base_offset not in self._bases:
+                # Retention deletes the first segments. The journal still has their pieces for a while.
+                if not self._state.is_journal_damaged and (not self._bases or base_offset > self._bases[-1]):
+                    self._findings.damage(path, "the journal has bytes of this segment, but its log is missing")
+                continue
+            with contextlib.closing(self._file_system.open(path, writable=False)) as segment:
+                if self._state.is_journal_damaged:
+                    missing_bytes += count_missing_bytes(segment, found)
+                    continue
+                fit = fit_pieces(segment, base_offset, found, self._findings)
+            self._pieces[base_offset] = fit.pieces
+            missing_bytes += fit.missing_bytes
+        if missing_bytes and self._state.is_journal_damaged:
+            what = f"the whole entries of the damaged journal have {missing_bytes} bytes that the segments lack"
+            self._findings.note(self._directory, what)
+        elif missing_bytes:
+            what = f"the journal has {missing_bytes} bytes that the segments lack; the next start writes them again"
+            self._findings.note(self._directory, what)
 
     def _report_orphan(self, path: Path, base_offset: int, *, is_marked: bool) -> None:
         """Report an index without a log: damage if a segment was lost, a note if one was being made or deleted."""
@@ -248,6 +282,7 @@ class PartitionCheck:
                 is_active=following is None,
                 is_live=self._state.is_live,
                 is_recovered_at_start=is_above_recovery_point and not self._state.is_clean and not self._state.is_live,
+                pieces=self._pieces.get(base_offset, ()),
             )
             log_path = place.path(LOG_SUFFIX)
             if base_offset < walk.next_offset:

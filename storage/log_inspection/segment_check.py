@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,19 +18,22 @@ from storage.disk.file_names import (
     TRANSACTION_INDEX_SUFFIX,
     offset_file_name,
 )
-from storage.disk.file_system import File, FileSystem
+from storage.disk.file_system import FileSystem
 from storage.log_inspection.findings import Findings
 from storage.log_inspection.index_checks import IndexFile, OffsetIndexCheck, Report, TimeIndexCheck
+from storage.log_inspection.replayed_segment import ReplayedSegment
 from storage.log_inspection.stored_files import (
     CODEC_NAMES,
     TRANSACTION_ENTRY,
     ProducerEntry,
+    Readable,
     StoredBatch,
     StoredFileError,
     is_zero,
     read_batches,
     read_transaction_entries,
 )
+from storage.log_inspection.stored_journal import JournalPiece
 from storage.log_inspection.transaction_check import TransactionWalk
 
 SEGMENT_OFFSETS_MAX = 2**31 - 1
@@ -50,6 +53,8 @@ class SegmentPlace:
     """Whether a server writes here now."""
     is_recovered_at_start: bool
     """Whether the next start, after an unclean stop, checks the tail and rebuilds the indexes."""
+    pieces: Sequence[JournalPiece] = ()
+    """The pieces of the journal that the next start writes to it. The check reads the segment as if it had them."""
 
     def path(self, suffix: str) -> Path:
         return self.directory / offset_file_name(self.base_offset, suffix)
@@ -109,8 +114,9 @@ class SegmentCheck:
             # check can be ahead of the log.
             offset_index = self._open_index(stack, OFFSET_INDEX_SUFFIX)
             time_index = self._open_index(stack, TIME_INDEX_SUFFIX)
-            log = self._file_system.open(self._log_path, writable=False)
-            stack.callback(log.close)
+            stored = self._file_system.open(self._log_path, writable=False)
+            stack.callback(stored.close)
+            log = ReplayedSegment(stored, self._place.pieces)
             size = log.size()
             if offset_index is not None:
                 self._offset_index = OffsetIndexCheck(offset_index, self._index_report())
@@ -150,7 +156,7 @@ class SegmentCheck:
             self._time_index.finish(may_be_ahead=may_be_ahead, is_sealed=not self._place.is_active)
             self._walk.index_entry_count += self._time_index.entries.count
 
-    def _check_batches(self, log: File, size: int) -> None:
+    def _check_batches(self, log: Readable, size: int) -> None:
         walk = self._walk
         try:
             for batch in read_batches(log, size):
@@ -181,7 +187,7 @@ class SegmentCheck:
         else:
             self._walk.findings.damage(self._log_path, message, batch.position)
 
-    def _report_tail(self, log: File, size: int, error: StoredFileError) -> None:
+    def _report_tail(self, log: Readable, size: int, error: StoredFileError) -> None:
         position = error.position or 0
         if self._place.is_active and is_zero(log, position, size):
             if self._place.is_live or self._place.is_recovered_at_start:
@@ -231,7 +237,7 @@ class SegmentCheck:
         if batch.is_transactional and batch.producer_id < 0:
             yield "it is transactional and has no producer"
 
-    def _check_records(self, log: File, batch: StoredBatch) -> None:
+    def _check_records(self, log: Readable, batch: StoredBatch) -> None:
         if batch.size_bytes > DECODED_BATCH_BYTES_MAX:
             self._walk.findings.note(
                 self._log_path, f"the records of a batch of {batch.size_bytes} bytes were not decoded", batch.position

@@ -14,11 +14,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import crc32c
 
-from storage.disk.file_system import File, FileSystem
+from storage.disk.file_system import FileSystem
 from storage.disk.whole_files import read_file
 
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -48,6 +48,13 @@ class StoredFileError(Exception):
     def __init__(self, message: str, position: int | None = None) -> None:
         super().__init__(message)
         self.position = position
+
+
+class Readable(Protocol):
+    """The bytes of a file, or of a file as the next start will have it."""
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return ``length`` bytes; fewer only where the file ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +140,15 @@ _HOW_TO_CONVERT = (
 )
 
 
-def read_batches(file: File, size_bytes: int) -> Iterator[StoredBatch]:
-    """Yield the batches in the first ``size_bytes`` of a ``.log``, in order.
+def read_batches(file: Readable, size_bytes: int, *, start: int = 0) -> Iterator[StoredBatch]:
+    """Yield the batches in the first ``size_bytes`` of a ``.log``, in order, from the one that begins at ``start``.
 
     Ends at ``size_bytes``. Also yields batches with a wrong CRC, if their length is plausible.
 
     Raises:
         StoredFileError: the bytes from ``position`` are not a batch, so that no later batch can be found.
     """
-    position = 0
+    position = start
     while position < size_bytes:
         header = file.read(position, BATCH_HEADER.size)
         remaining = size_bytes - position
@@ -166,7 +173,7 @@ def read_batches(file: File, size_bytes: int) -> Iterator[StoredBatch]:
         position += size
 
 
-def _crc_of(file: File, start: int, end: int) -> int:
+def _crc_of(file: Readable, start: int, end: int) -> int:
     crc = 0
     while start < end:
         piece = file.read(start, min(_PIECE_BYTES, end - start))
@@ -177,7 +184,7 @@ def _crc_of(file: File, start: int, end: int) -> int:
     return crc
 
 
-def is_zero(file: File, start: int, end: int) -> bool:
+def is_zero(file: Readable, start: int, end: int) -> bool:
     """Return whether all bytes in ``[start, end)`` are zero."""
     while start < end:
         piece = file.read(start, min(_PIECE_BYTES, end - start))
@@ -187,7 +194,7 @@ def is_zero(file: File, start: int, end: int) -> bool:
     return True
 
 
-def read_offset_entries(file: File, size_bytes: int) -> Iterator[tuple[int, int, int]]:
+def read_offset_entries(file: Readable, size_bytes: int) -> Iterator[tuple[int, int, int]]:
     """Yield (number, relative offset, position) of an ``.index``; stop at a zero entry that is not the first.
 
     A partial entry at the end is left out.
@@ -198,7 +205,7 @@ def read_offset_entries(file: File, size_bytes: int) -> Iterator[tuple[int, int,
         yield number, relative_offset, position
 
 
-def read_time_entries(file: File, size_bytes: int) -> Iterator[tuple[int, int, int]]:
+def read_time_entries(file: Readable, size_bytes: int) -> Iterator[tuple[int, int, int]]:
     """Yield (number, timestamp, relative offset) of a ``.timeindex``; stop as ``read_offset_entries`` does.
 
     A file of exactly twelve zeros is one entry: timestamp 0 at the segment's first offset.
@@ -211,13 +218,13 @@ def read_time_entries(file: File, size_bytes: int) -> Iterator[tuple[int, int, i
         yield number, timestamp, relative_offset
 
 
-def read_transaction_entries(file: File, size_bytes: int) -> Iterator[TransactionEntry]:
+def read_transaction_entries(file: Readable, size_bytes: int) -> Iterator[TransactionEntry]:
     """Yield the entries of a ``.txnindex``; a partial entry at the end is left out."""
     for number, fields in enumerate(_entries(file, size_bytes, TRANSACTION_ENTRY)):
         yield TransactionEntry(number * TRANSACTION_ENTRY.size, *fields)
 
 
-def _entries(file: File, size_bytes: int, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
+def _entries(file: Readable, size_bytes: int, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
     entries_per_piece = 65536 // layout.size
     end = size_bytes - size_bytes % layout.size
     position = 0

@@ -14,6 +14,7 @@ from storage.log_inspection.partition_check import PartitionReport
 from storage.log_inspection.stored_files import read_small_file
 
 READY = "ready"
+DELETING = "deleting"
 
 
 class TopicFile(NamedTuple):
@@ -26,6 +27,7 @@ class TopicFile(NamedTuple):
     is_ready: bool
     """Whether it is neither being created nor being deleted."""
     is_compacted: bool
+    is_deleting: bool
 
 
 def read_topic_files(file_system: FileSystem, directory: Path, findings: Findings) -> dict[str, TopicFile]:
@@ -57,7 +59,7 @@ def _parse(path: Path, content: Mapping[str, object]) -> TopicFile:
     if not isinstance(config, dict):
         raise TypeError("config is no object")
     is_compacted = "compact" in str(config.get("cleanup.policy", ""))
-    return TopicFile(path, name, topic_id, count, content["state"] == READY, is_compacted)
+    return TopicFile(path, name, topic_id, count, content["state"] == READY, is_compacted, content["state"] == DELETING)
 
 
 def check_topic_files(

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rollway.records import RecordFormatError, decode_batch, split_batches
-from storage.disk.file_system import File
 from storage.log_inspection.index_checks import Report
-from storage.log_inspection.stored_files import StoredBatch, TransactionEntry
+from storage.log_inspection.stored_files import Readable, StoredBatch, TransactionEntry
 
 _CONTROL_KEY = struct.Struct(">hh")
 _ABORT = 0
@@ -36,7 +35,7 @@ class Abort(NamedTuple):
     last_stable_offset: int
 
 
-def read_control_record(log: File, batch: StoredBatch) -> ControlRecord | None:
+def read_control_record(log: Readable, batch: StoredBatch) -> ControlRecord | None:
     """Return the record of a control batch; ``None`` if it is not readable."""
     try:
         (stored,) = split_batches(log.read(batch.position, batch.size_bytes))
@@ -62,7 +61,7 @@ class TransactionWalk:
         self._opened = dict(opened or {})
         self._aborts: list[Abort] = []
 
-    def see(self, log: File, batch: StoredBatch) -> None:
+    def see(self, log: Readable, batch: StoredBatch) -> None:
         """Record the next batch."""
         if not batch.is_crc_valid:
             self.is_known = False

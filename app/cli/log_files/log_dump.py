@@ -13,7 +13,7 @@ from app.cli import options
 from app.cli.command_errors import CommandError
 from app.cli.options import named_path
 from app.cli.records.record_text import text_or_base64
-from app.cli.rendering import print_json, say
+from app.cli.rendering import note, plural, print_json, say
 from app.cli.standard_streams import STANDARD_OUTPUT
 from rollway.printable import escape_unprintable
 from rollway.records import RecordFormatError, decode_batch, split_batches
@@ -32,6 +32,8 @@ from storage.disk.file_names import (
 )
 from storage.disk.file_system import File, LocalFileSystem
 from storage.log_inspection import (
+    MissingBytes,
+    MissingBytesSearch,
     StoredBatch,
     StoredFileError,
     read_batches,
@@ -62,7 +64,8 @@ def dump_log(
 ) -> None:
     """Show the content of segment, index, snapshot and checkpoint files.
 
-    A directory stands for all files in it and below, in order. --json prints one object per line.
+    A directory stands for all files in it and below, in order. --json prints one object per line. After an unclean
+    stop the journal may have bytes that a segment lacks: a sentence on stderr then says how many.
 
     \b
     Examples:
@@ -73,24 +76,43 @@ def dump_log(
     files = [file for path in paths for file in _files_of(path)]
     if not files:
         raise CommandError(f"No file of a log is in {', '.join(str(path) for path in paths)}.")
-    for file in files:
-        if not as_json:
-            say(escape_unprintable(f"Dumping {file}"))
-        try:
-            for row in _rows(file, records=records):
-                if as_json:
-                    print_json({"file": str(file), **row})
-                else:
-                    say(escape_unprintable(_line(row)))
-        except StoredFileError as error:
-            place = "" if error.position is None else f", position {error.position}"
-            raise CommandError(f"{file}{place}: {error}.") from None
-        except BrokenPipeError:
+    with contextlib.closing(MissingBytesSearch(LocalFileSystem())) as missing:
+        for file in files:
+            _dump_file(file, missing, records=records, as_json=as_json)
+
+
+def _dump_file(file: Path, missing: MissingBytesSearch, *, records: bool, as_json: bool) -> None:
+    if not as_json:
+        say(escape_unprintable(f"Dumping {file}"))
+    try:
+        for row in _rows(file, records=records):
+            if as_json:
+                print_json({"file": str(file), **row})
+            else:
+                say(escape_unprintable(_line(row)))
+        _note_missing(file, missing.find(file))
+    except StoredFileError as error:
+        place = "" if error.position is None else f", position {error.position}"
+        raise CommandError(f"{file}{place}: {error}.") from None
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename == STANDARD_OUTPUT:
             raise
-        except OSError as error:
-            if error.filename == STANDARD_OUTPUT:
-                raise
-            raise CommandError(f"{file} cannot be read: {error.strerror}.") from None
+        raise CommandError(f"{error.filename or file} cannot be read: {error.strerror}.") from None
+
+
+def _note_missing(file: Path, missing: MissingBytes) -> None:
+    if missing.is_journal_damaged:
+        note(
+            f"{file}: the journal is damaged, and may have more bytes of this file. The dump does not show them; "
+            "`rollway log verify` says where the damage is."
+        )
+    elif missing.byte_count:
+        note(
+            f"{file}: the journal has {plural(missing.byte_count, 'more byte')} of this file. The next start writes "
+            "them to it, and the dump does not show them."
+        )
 
 
 def _files_of(path: Path) -> list[Path]:

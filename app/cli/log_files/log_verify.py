@@ -44,8 +44,9 @@ def verify_log(
     """Check every file of a data directory, without a server.
 
     It checks batches (framing, CRC, records, timestamps), offsets within and between segments, every entry of every
-    index, producer snapshots, checkpoints, epochs, metadata and trailing bytes. Exit status: 0 clean, 1 damage found.
-    It only reads, and a server may run meanwhile.
+    index, producer snapshots, checkpoints, epochs, metadata and trailing bytes. After an unclean stop it also checks
+    the journal, and reads the segments as the next start will have written them. Exit status: 0 clean, 1 damage
+    found. It only reads, and a server may run meanwhile.
 
     \b
     Examples:
