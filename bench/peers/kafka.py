@@ -29,7 +29,7 @@ from bench.peers.rollway import encoded_batch
 from bench.peers.sockets import FixedWork, Started, connect, free_port
 
 VERSION = "3.9.1"
-_ARTIFACTS = [
+ARTIFACTS = [
     ("org.apache.kafka", "kafka_2.13", VERSION),
     ("org.apache.kafka", "kafka-tools", VERSION),
     ("org.slf4j", "slf4j-nop", "1.7.36"),
@@ -53,12 +53,12 @@ class Kafka:
 
     def __enter__(self) -> Self:
         around = self._surroundings
-        self._classes = packages.maven("kafka", _ARTIFACTS, around.cache, may_install=around.may_install)
+        self._classes = packages.maven("kafka", ARTIFACTS, around.cache, may_install=around.may_install)
         port, controller = free_port(), free_port()
         directory = around.directory / "kafka"
         directory.mkdir(parents=True)
         properties = directory / "server.properties"
-        properties.write_text(_properties(port, controller, str(directory / "data")), "utf-8")
+        properties.write_text(server_properties(port, controller, str(directory / "data")), "utf-8")
         java = self._java("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(properties))
         packages.run(java, directory, "formatting Kafka's directory")
         command = self._java("kafka.Kafka", str(properties), heap="1g")
@@ -164,7 +164,8 @@ class Kafka:
                 work.finish()
 
 
-def _properties(port: int, controller: int, data: str) -> str:
+def server_properties(port: int, controller: int, data: str) -> str:
+    """Return the configuration of a broker that is its own controller, with its log directory at ``data``."""
     lines = {
         "process.roles": "broker,controller",
         "node.id": "1",
