@@ -1,0 +1,590 @@
+"""The journal: which logs it makes durable, what fails together, and when its files are free again."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from log_model.errors import DiskFullError, PartitionFailedError
+from storage.journal import journal as journal_module
+from storage.journal.entries import BLOCK_BYTES
+from storage.journal.journal import PIECE_BYTES_MAX
+from storage.journal.journal_files import JournalFiles, JournalLimits
+from storage.log.partition_log import PartitionLog
+from tests.crash.simulated_disk import Fault, Operation
+from tests.support.writers import record_batch
+from tests.unit.storage.journal.journal_stand import LARGE, META_PROPERTIES, SMALL, JournalStand, content_of
+
+
+def ends(stand: JournalStand) -> list[int]:
+    """The log ends after a power cut."""
+    after = stand.after_power_cut()
+    assert [log.offline_reason for log in after.logs] == [None] * len(after.logs)
+    return [log.written_end_offset for log in after.logs]
+
+
+# What is taken
+
+
+def test_one_fsync_makes_the_appends_of_many_logs_durable() -> None:
+    stand = JournalStand(partitions=5)
+    stand.commit(*stand.logs)
+    for log in stand.logs[:4]:
+        stand.append(log, b"a", b"b")
+    before = len(stand.disk.operations)
+    assert stand.flush(*stand.logs) == [True] * 5
+    kinds = [(each.kind, each.path.suffix) for each in stand.disk.operations[before:] if each.kind == "sync"]
+    assert kinds == [("sync", ".journal")] * (1 + (kinds[0] != kinds[-1]) + (len(kinds) == 2))
+    assert [log.durable_end_offset for log in stand.logs] == [3, 3, 3, 3, 1]
+    assert [log.writer.fsynced_end for log in stand.logs] == [0] * 5
+    assert ends(stand) == [3, 3, 3, 3, 1]
+
+
+def test_a_log_without_anything_new_needs_no_entry() -> None:
+    stand = JournalStand()
+    stand.commit(stand.logs[0])
+    before = len(stand.disk.operations)
+    assert stand.flush(*stand.logs) == [True] * 3
+    assert stand.flush() == []
+    assert len(stand.disk.operations) == before
+
+
+def test_a_piece_has_everything_since_the_log_was_durable() -> None:
+    stand = JournalStand()
+    log = stand.logs[0]
+    for number in range(5):
+        stand.append(log, b"%d" % number)
+    log.flush()
+    for number in range(3):
+        stand.append(log, b"%d" % number)
+    assert stand.flush(log) == [True]
+    assert ends(stand)[0] == 8
+
+
+@pytest.mark.parametrize(("excess", "answer"), [(0, True), (1, False)])
+def test_a_piece_has_a_largest_size(excess: int, answer: bool) -> None:
+    stand = JournalStand()
+    log = stand.logs[0]
+    overhead = len(record_batch(b"x" * 60_000)) - 60_000
+    stand.append(log, b"x" * (PIECE_BYTES_MAX - overhead + excess))
+    assert log.unflushed_bytes == PIECE_BYTES_MAX + excess
+    assert stand.flush(log) == [answer]
+    log.flush()
+    assert log.durable_end_offset == 1
+    assert ends(stand)[0] == 1
+
+
+def test_pieces_that_no_entry_has_room_for_are_left() -> None:
+    """A small file also limits the entry; the logs behind are flushed by themselves."""
+    stand = JournalStand(SMALL)
+    for log in stand.logs:
+        stand.append(log, b"x" * (BLOCK_BYTES + BLOCK_BYTES // 4))
+    assert stand.flush(*stand.logs) == [True, True, False]
+    assert ends(stand) == [1, 1, 0]
+
+
+def test_what_was_written_before_a_roll_is_durable_by_it() -> None:
+    stand = JournalStand()
+    log = stand.logs[0]
+    stand.commit(stand.logs[1])
+    stand.append(log, b"x")
+    log.roll()
+    before = len(stand.disk.operations)
+    assert stand.flush(log) == [True]
+    assert len(stand.disk.operations) == before
+    stand.append(log, b"y")
+    assert stand.flush(log) == [True]
+    assert ends(stand)[0] == 2
+
+
+def test_a_log_that_is_flushed_by_another_thread_is_not_waited_for() -> None:
+    stand = JournalStand()
+    first, second, _ = stand.logs
+    for log in (first, second):
+        stand.append(log, b"x")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(first.writer.flushing.acquire).result()
+        assert stand.flush(first, second) == [False, True]
+        pool.submit(first.writer.flushing.release).result()
+    assert stand.flush(first, second) == [True, True]
+
+
+def test_a_flush_holds_logs_until_the_entry_is_durable_and_no_longer() -> None:
+    """A truncation in between would cut what the entry has."""
+    stand = JournalStand()
+    log = stand.logs[0]
+    stand.commit(log)
+    stand.append(log, b"x")
+    seen: list[bool] = []
+
+    def try_flushing() -> bool:
+        taken = log.writer.flushing.acquire(blocking=False)
+        if taken:
+            log.writer.flushing.release()
+        return taken
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def look(operation: Operation) -> None:
+            if operation.kind == "sync":
+                seen.append(pool.submit(try_flushing).result())
+
+        stand.disk.before_operation = look
+        stand.flush(log)
+        stand.disk.before_operation = None
+        assert set(seen) == {False}
+        assert pool.submit(try_flushing).result()
+
+
+def test_a_log_may_be_named_twice() -> None:
+    stand = JournalStand()
+    log = stand.logs[0]
+    stand.append(log, b"x")
+    assert stand.flush(log, log) == [True, True]
+    assert ends(stand)[0] == 1
+
+
+def test_threads_take_turns() -> None:
+    stand = JournalStand(JournalLimits(3, 64 * BLOCK_BYTES, BLOCK_BYTES), partitions=8)
+
+    def work(log: PartitionLog) -> None:
+        for _ in range(20):
+            stand.append(log, b"x")
+            if stand.journal.flush([log]) == [False]:
+                log.flush()
+            if stand.journal.needs_freeing:
+                stand.journal.free()
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(work, log) for log in stand.logs]:
+            done.result(timeout=60)
+    assert [log.durable_end_offset for log in stand.logs] == [20] * 8
+    assert ends(stand) == [20] * 8
+
+
+def test_without_files_there_is_no_journal() -> None:
+    stand = JournalStand(JournalLimits.of(0))
+    log = stand.logs[0]
+    stand.append(log, b"x")
+    before = len(stand.disk.operations)
+    assert not stand.journal.is_usable
+    assert stand.flush(log) == [False]
+    assert len(stand.disk.operations) == before
+    log.flush()
+    assert ends(stand)[0] == 1
+    assert not stand.is_marked()
+
+
+def test_a_small_journal_keeps_every_promise() -> None:
+    """Its files have room for one entry of many pieces, or for less."""
+    stand = JournalStand(JournalLimits.of(1), partitions=20)
+    for _ in range(8):
+        for log in stand.logs:
+            stand.append(log, b"x" * 60_000)
+        for log, answer in zip(stand.logs, stand.flush(*stand.logs), strict=True):
+            if answer is False:
+                log.flush()
+    assert ends(stand) == [8] * 20
+    stand.journal.free()
+    assert ends(stand) == [8] * 20
+
+
+# Offline logs
+
+
+def test_an_offline_log_fails_alone() -> None:
+    stand = JournalStand()
+    first, second, _ = stand.logs
+    for log in (first, second):
+        stand.append(log, b"x")
+    first.take_offline("of the test")
+    failure, answer = stand.flush(first, second)
+    assert isinstance(failure, PartitionFailedError)
+    assert "of the test" in str(failure)
+    assert answer is True
+    assert ends(stand) == [0, 1, 0]
+
+
+def test_a_log_whose_file_was_cut_fails_alone() -> None:
+    stand = JournalStand()
+    first, second, _ = stand.logs
+    for log in (first, second):
+        stand.append(log, b"x")
+    first.writer.written.active.file.truncate(10)
+    failure, answer = stand.flush(first, second)
+    assert isinstance(failure, PartitionFailedError)
+    assert first.offline_reason is not None
+    assert answer is True
+
+
+# Disk errors
+
+
+def test_logs_that_share_a_failed_fsync_go_offline_and_the_others_go_on() -> None:
+    """Disk rule 3: what did not reach the disk may be gone from memory, and another fsync would not say so."""
+    stand = JournalStand()
+    for _ in range(3):
+        stand.commit(*stand.logs)
+    first, second, third = stand.logs
+    stand.append(first, b"x")
+    stand.append(second, b"x")
+    synced = stand.synced(".journal")
+    stand.disk.fault = Fault(0, errno.EIO, lasting=True, kinds=frozenset({"sync"}))
+    failures = stand.flush(first, second, third)
+    assert [type(answer) for answer in failures] == [PartitionFailedError, PartitionFailedError, bool]
+    assert [log.offline_reason is None for log in stand.logs] == [False, False, True]
+    stand.disk.fault = None
+    assert not stand.journal.is_usable
+    stand.append(third, b"x")
+    assert stand.flush(third) == [False]
+    third.flush()
+    assert stand.synced(".journal") == synced + 1, "an fsync was tried again"
+    assert ends(stand) == [3, 3, 4]
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("kind", ["create", "extend", "write", "sync_directory", "make_directory", "rename"])
+def test_a_disk_that_refuses_the_journal_takes_no_partition_offline(kind: str, error: int) -> None:
+    """Whichever operation it refuses, from the folder of the first entry to the growth of the second file."""
+    for at in range(100):
+        stand = JournalStand(JournalLimits(2, 4 * BLOCK_BYTES, BLOCK_BYTES), partitions=1)
+        log = stand.logs[0]
+        stand.append(log, b"x")
+        fault = stand.fail(kind, error, at=at)
+        for _ in range(9):
+            (answer,) = stand.flush(log)
+            assert answer in (True, False)
+            stand.disk.fault = None
+            if answer is False:
+                log.flush()
+            stand.append(log, b"x")
+            stand.disk.fault = fault
+        stand.disk.fault = None
+        assert log.offline_reason is None
+        log.flush()
+        assert ends(stand) == [10]
+        stand.journal.free()
+        # A full disk may have room for the mark once the ballast is given up.
+        assert not fault.hits or not stand.journal.is_usable or error == errno.ENOSPC
+        assert stand.is_marked() == stand.journal.is_usable
+        assert ends(stand) == [10]
+        if not fault.hits:
+            break
+    assert at > 0
+
+
+def test_an_ended_journal_settles_its_logs_and_lowers_the_mark() -> None:
+    stand = JournalStand()
+    stand.commit(*stand.logs)
+    stand.append(stand.logs[0], b"x")
+    stand.fail("write", errno.ENOSPC)
+    assert stand.flush(stand.logs[0]) == [False]
+    assert stand.is_marked()
+    assert stand.journal.needs_freeing
+    stand.journal.free()
+    assert not stand.is_marked()
+    assert not stand.journal.needs_freeing
+    assert ends(stand) == [2, 1, 1]
+    stand.logs[1].truncate_to(0)
+    assert ends(stand) == [2, 0, 1]
+
+
+def test_a_mark_that_cannot_be_lowered_stays_and_is_tried_again() -> None:
+    stand = JournalStand()
+    stand.commit(stand.logs[0])
+    stand.append(stand.logs[0], b"x")
+    stand.fail("write", errno.ENOSPC)
+    stand.flush(stand.logs[0])
+    stand.disk.fault = Fault(0, errno.EIO, lasting=True, kinds=frozenset({"rename"}))
+    with pytest.raises(OSError, match="Input/output"):
+        stand.journal.free()
+    assert stand.journal.needs_freeing
+    assert stand.is_marked()
+    stand.disk.fault = None
+    stand.journal.free()
+    assert not stand.is_marked()
+    assert ends(stand)[0] == 2
+
+
+def test_an_entry_that_was_refused_is_not_replayed_over_later_records() -> None:
+    """Its bytes may have reached the disk all the same."""
+    stand = JournalStand()
+    log = stand.logs[0]
+    stand.commit(stand.logs[1])
+    stand.append(log, b"cut")
+    stand.fail("write", errno.EIO, written=1)
+    assert stand.flush(log) == [False]
+    log.flush()
+    with pytest.raises(PartitionFailedError):
+        log.truncate_to(0)
+    assert ends(stand)[0] == 1
+    stand.journal.free()
+    after = JournalStand(disk=stand.disk.killed())
+    log = after.logs[0]
+    log.truncate_to(0)
+    after.append(log, b"new")
+    log.flush()
+    log.publish()
+    again = after.after_kill().logs[0]
+    assert content_of(again.snapshot) == content_of(log.snapshot)
+
+
+# Freeing
+
+
+def fill(stand: JournalStand, log: PartitionLog, files: int) -> None:
+    """Commit until this many files are full."""
+    while len(stand.journal._files.full) < files:
+        stand.commit(log)
+
+
+def test_a_full_file_is_freed_once_its_segments_are_fsynced() -> None:
+    stand = JournalStand(SMALL)
+    fill(stand, stand.logs[0], 1)
+    end = stand.logs[0].written_end_offset
+    assert stand.journal.needs_freeing
+    stand.journal.free()
+    assert not stand.journal.needs_freeing
+    assert stand.logs[0].writer.fsynced_end == end
+    for _ in range(3):
+        fill(stand, stand.logs[0], 1)
+        stand.journal.free()
+    assert len(stand.journal_names()) <= 3
+    assert ends(stand)[0] == stand.logs[0].written_end_offset
+
+
+def test_without_a_free_file_logs_are_flushed_by_themselves() -> None:
+    stand = JournalStand(SMALL)
+    log = stand.logs[0]
+    fill(stand, log, 2)
+    stand.append(log, b"x")
+    while stand.flush(log) == [True]:
+        stand.append(log, b"x")
+    assert stand.journal.is_usable
+    log.flush()
+    stand.journal.free()
+    stand.commit(log)
+    assert ends(stand)[0] == log.written_end_offset
+
+
+def test_a_log_that_was_fsynced_already_is_not_fsynced_again() -> None:
+    stand = JournalStand(SMALL)
+    fill(stand, stand.logs[0], 1)
+    stand.logs[0].flush(to_segment=True)
+    synced = stand.synced(".log")
+    stand.journal.free()
+    assert stand.synced(".log") == synced
+    assert not stand.journal.needs_freeing
+
+
+def test_files_are_freed_in_their_order() -> None:
+    """A log that cannot be flushed keeps its file, and all behind it: a replay needs every entry from there on."""
+    stand = JournalStand(SMALL)
+    broken, healthy, other = stand.logs
+    stand.commit(broken, healthy)
+    broken.fail(OSError(errno.EIO, "of the test"), "appending")
+    fill(stand, healthy, 1)
+    stand.journal.free()
+    assert not stand.journal.needs_freeing
+    fill(stand, healthy, 2)
+    stand.journal.free()
+    while stand.journal.is_usable:
+        stand.append(healthy, b"x")
+        if stand.flush(healthy) == [False]:
+            healthy.flush()
+    assert stand.journal.needs_freeing
+    stand.journal.free()
+    assert not stand.journal.needs_freeing
+    assert stand.is_marked()
+    stand.append(other, b"x")
+    assert stand.flush(other) == [False]
+    other.flush()
+    assert ends(stand) == [1, healthy.written_end_offset, 1]
+    assert not stand.manager.close()
+    assert ends(stand) == [1, healthy.written_end_offset, 1]
+
+
+def test_a_failed_fsync_in_freeing_keeps_the_file() -> None:
+    stand = JournalStand(SMALL)
+    fill(stand, stand.logs[0], 1)
+    end = stand.logs[0].written_end_offset
+    stand.fail("sync")
+    stand.journal.free()
+    assert stand.logs[0].offline_reason is not None
+    assert len(stand.journal._files.full) == 1
+    assert not stand.journal.needs_freeing
+    assert ends(stand)[0] == end
+
+
+def test_a_deleted_topic_keeps_no_file() -> None:
+    stand = JournalStand(SMALL)
+    fill(stand, stand.logs[0], 1)
+    stand.manager.delete_topic("t")
+    stand.journal.free()
+    assert not stand.journal._files.full
+
+
+def test_a_deleted_log_that_is_still_held_keeps_no_file() -> None:
+    stand = JournalStand(SMALL)
+    log = stand.logs[0]
+    fill(stand, log, 1)
+    stand.append(log, b"x")
+    stand.manager.delete_topic("t")
+    stand.journal.free()
+    assert not stand.journal._files.full
+    assert log.offline_reason is not None
+
+
+def test_flushes_go_on_beside_a_freeing() -> None:
+    stand = JournalStand(SMALL)
+    fill(stand, stand.logs[0], 1)
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold(operation: Operation) -> None:
+        if operation.kind == "sync" and operation.path.suffix == ".log":
+            reached.set()
+            assert go_on.wait(30)
+
+    stand.disk.before_operation = hold
+    with ThreadPoolExecutor(1) as pool:
+        freeing = pool.submit(stand.journal.free)
+        assert reached.wait(30)
+        stand.append(stand.logs[0], b"x")
+        assert stand.flush(stand.logs[0]) == [False], "its segment is being fsynced"
+        stand.commit(stand.logs[1])
+        go_on.set()
+        freeing.result(timeout=30)
+    stand.disk.before_operation = None
+    assert ends(stand)[1] == 1
+
+
+# Forgetting
+
+
+def test_a_truncated_log_is_forgotten() -> None:
+    stand = JournalStand()
+    log = stand.logs[0]
+    for _ in range(3):
+        stand.commit(log)
+    log.truncate_to(1)
+    assert ends(stand)[0] == 1
+    stand.append(log, b"other")
+    assert stand.flush(log) == [True]
+    assert ends(stand)[0] == 2
+    log.truncate_fully_and_start_at(10)
+    assert ends(stand)[0] == 10
+
+
+def test_a_truncation_needs_no_room() -> None:
+    """A full journal must not keep what was truncated."""
+    stand = JournalStand(SMALL)
+    log = stand.logs[0]
+    fill(stand, log, 2)
+    size_bytes = None
+    for target in range(5, 0, -1):
+        log.truncate_to(target)
+        assert ends(stand)[0] == target
+        current = stand.journal._files.current
+        assert current is not None
+        assert size_bytes is None or current.written_bytes >= size_bytes
+        size_bytes = current.written_bytes
+        stand.append(log, b"x")
+        stand.flush(log)
+        log.flush()
+        log.writer.journal = stand.journal
+    stand.journal.free()
+    stand.commit(log)
+    assert ends(stand)[0] == log.written_end_offset
+
+
+def test_a_log_that_the_journal_never_had_is_truncated_without_it() -> None:
+    stand = JournalStand()
+    stand.commit(stand.logs[0])
+    log = stand.logs[1]
+    stand.append(log, b"x")
+    log.flush()
+    synced = stand.synced(".journal")
+    log.truncate_to(0)
+    assert stand.synced(".journal") == synced
+    assert ends(stand) == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "expected"),
+    [
+        ("write", errno.EIO, PartitionFailedError),
+        ("extend", errno.ENOSPC, DiskFullError),
+        ("sync", errno.EIO, PartitionFailedError),
+    ],
+)
+def test_a_truncation_that_the_journal_cannot_note_is_refused(kind: str, error: int, expected: type[Exception]) -> None:
+    stand = JournalStand()
+    log = stand.logs[0]
+    stand.commit(log)
+    log.flush(to_segment=True)
+    stand.fail("write" if kind == "extend" else kind, error)
+    with pytest.raises(expected):
+        log.truncate_to(0)
+    assert not stand.journal.is_usable
+    assert ends(stand)[0] == 1
+
+
+# The mark
+
+
+def test_the_mark_is_there_from_the_first_entry_to_the_clean_stop() -> None:
+    stand = JournalStand()
+    before = stand.content(META_PROPERTIES)
+    assert not stand.is_marked()
+    stand.commit(stand.logs[0])
+    assert stand.is_marked()
+    assert stand.manager.close()
+    assert stand.content(META_PROPERTIES) == before
+    after = JournalStand(disk=stand.disk.power_cut())
+    assert after.manager.was_clean
+    assert after.logs[0].written_end_offset == 1
+
+
+def test_a_journal_that_was_never_used_leaves_no_trace() -> None:
+    stand = JournalStand()
+    stand.append(stand.logs[0], b"x")
+    stand.logs[0].flush()
+    assert stand.manager.close()
+    assert not any("journal" in path for path in stand.disk.tree())
+
+
+def test_a_stop_that_is_not_clean_keeps_the_mark() -> None:
+    stand = JournalStand()
+    stand.commit(*stand.logs)
+    stand.logs[0].fail(OSError(errno.EIO, "of the test"), "appending")
+    assert not stand.manager.close()
+    assert stand.is_marked()
+    assert ends(stand) == [1, 1, 1]
+
+
+def test_an_unexpected_error_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = JournalStand()
+    log = stand.logs[0]
+    stand.append(log, b"x")
+
+    def fail(*_: object) -> None:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(journal_module, "encode", fail)
+    with pytest.raises(ValueError, match="a defect"):
+        stand.flush(log)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(log.writer.flushing.acquire, blocking=False).result()
+
+
+def test_every_flush_that_is_answered_is_durable_by_one_sync_of_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = JournalStand(LARGE)
+    calls = []
+    sync = JournalFiles.sync
+    monkeypatch.setattr(JournalFiles, "sync", lambda self: calls.append(1) or sync(self))  # type: ignore[func-returns-value]
+    for count in range(1, 5):
+        stand.commit(*stand.logs)
+        assert len(calls) == count
