@@ -104,3 +104,14 @@ def content_of(snapshot: LogSnapshot) -> bytes:
     """All batches that a snapshot has."""
     read = snapshot.read(snapshot.log_start_offset, EVERYTHING, isolation=Isolation.LOG_END)
     return b"".join(piece.read() for piece in read.slices)
+
+
+def ends_after_power_cut(stand: JournalStand) -> list[int]:
+    """The log ends that the next start finds after a power cut; every log is online."""
+    return ends(stand.after_power_cut())
+
+
+def ends(stand: JournalStand) -> list[int]:
+    """The log ends; every log is online."""
+    assert [log.offline_reason for log in stand.logs] == [None] * len(stand.logs)
+    return [log.written_end_offset for log in stand.logs]

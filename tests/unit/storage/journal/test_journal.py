@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from log_model.errors import DiskFullError, PartitionFailedError
+from log_model.errors import PartitionFailedError
 from storage.journal import journal as journal_module
 from storage.journal.entries import BLOCK_BYTES
 from storage.journal.journal import PIECE_BYTES_MAX
@@ -16,15 +15,14 @@ from storage.journal.journal_files import JournalFiles, JournalLimits
 from storage.log.partition_log import PartitionLog
 from tests.crash.simulated_disk import Fault, Operation
 from tests.support.writers import record_batch
-from tests.unit.storage.journal.journal_stand import LARGE, META_PROPERTIES, SMALL, JournalStand, content_of
-
-
-def ends(stand: JournalStand) -> list[int]:
-    """The log ends after a power cut."""
-    after = stand.after_power_cut()
-    assert [log.offline_reason for log in after.logs] == [None] * len(after.logs)
-    return [log.written_end_offset for log in after.logs]
-
+from tests.unit.storage.journal.journal_stand import (
+    LARGE,
+    META_PROPERTIES,
+    SMALL,
+    JournalStand,
+    content_of,
+    ends_after_power_cut,
+)
 
 # What is taken
 
@@ -40,7 +38,7 @@ def test_one_fsync_makes_the_appends_of_many_logs_durable() -> None:
     assert kinds == [("sync", ".journal")] * (1 + (kinds[0] != kinds[-1]) + (len(kinds) == 2))
     assert [log.durable_end_offset for log in stand.logs] == [3, 3, 3, 3, 1]
     assert [log.writer.fsynced_end for log in stand.logs] == [0] * 5
-    assert ends(stand) == [3, 3, 3, 3, 1]
+    assert ends_after_power_cut(stand) == [3, 3, 3, 3, 1]
 
 
 def test_a_log_without_anything_new_needs_no_entry() -> None:
@@ -61,7 +59,7 @@ def test_a_piece_has_everything_since_the_log_was_durable() -> None:
     for number in range(3):
         stand.append(log, b"%d" % number)
     assert stand.flush(log) == [True]
-    assert ends(stand)[0] == 8
+    assert ends_after_power_cut(stand)[0] == 8
 
 
 @pytest.mark.parametrize(("excess", "answer"), [(0, True), (1, False)])
@@ -74,7 +72,7 @@ def test_a_piece_has_a_largest_size(excess: int, answer: bool) -> None:
     assert stand.flush(log) == [answer]
     log.flush()
     assert log.durable_end_offset == 1
-    assert ends(stand)[0] == 1
+    assert ends_after_power_cut(stand)[0] == 1
 
 
 def test_pieces_that_no_entry_has_room_for_are_left() -> None:
@@ -83,7 +81,7 @@ def test_pieces_that_no_entry_has_room_for_are_left() -> None:
     for log in stand.logs:
         stand.append(log, b"x" * (BLOCK_BYTES + BLOCK_BYTES // 4))
     assert stand.flush(*stand.logs) == [True, True, False]
-    assert ends(stand) == [1, 1, 0]
+    assert ends_after_power_cut(stand) == [1, 1, 0]
 
 
 def test_what_was_written_before_a_roll_is_durable_by_it() -> None:
@@ -97,7 +95,7 @@ def test_what_was_written_before_a_roll_is_durable_by_it() -> None:
     assert len(stand.disk.operations) == before
     stand.append(log, b"y")
     assert stand.flush(log) == [True]
-    assert ends(stand)[0] == 2
+    assert ends_after_power_cut(stand)[0] == 2
 
 
 def test_a_log_that_is_flushed_by_another_thread_is_not_waited_for() -> None:
@@ -144,7 +142,7 @@ def test_a_log_may_be_named_twice() -> None:
     log = stand.logs[0]
     stand.append(log, b"x")
     assert stand.flush(log, log) == [True, True]
-    assert ends(stand)[0] == 1
+    assert ends_after_power_cut(stand)[0] == 1
 
 
 def test_threads_take_turns() -> None:
@@ -162,7 +160,7 @@ def test_threads_take_turns() -> None:
         for done in [pool.submit(work, log) for log in stand.logs]:
             done.result(timeout=60)
     assert [log.durable_end_offset for log in stand.logs] == [20] * 8
-    assert ends(stand) == [20] * 8
+    assert ends_after_power_cut(stand) == [20] * 8
 
 
 def test_without_files_there_is_no_journal() -> None:
@@ -174,7 +172,7 @@ def test_without_files_there_is_no_journal() -> None:
     assert stand.flush(log) == [False]
     assert len(stand.disk.operations) == before
     log.flush()
-    assert ends(stand)[0] == 1
+    assert ends_after_power_cut(stand)[0] == 1
     assert not stand.is_marked()
 
 
@@ -187,9 +185,9 @@ def test_a_small_journal_keeps_every_promise() -> None:
         for log, answer in zip(stand.logs, stand.flush(*stand.logs), strict=True):
             if answer is False:
                 log.flush()
-    assert ends(stand) == [8] * 20
+    assert ends_after_power_cut(stand) == [8] * 20
     stand.journal.free()
-    assert ends(stand) == [8] * 20
+    assert ends_after_power_cut(stand) == [8] * 20
 
 
 # Offline logs
@@ -205,7 +203,7 @@ def test_an_offline_log_fails_alone() -> None:
     assert isinstance(failure, PartitionFailedError)
     assert "of the test" in str(failure)
     assert answer is True
-    assert ends(stand) == [0, 1, 0]
+    assert ends_after_power_cut(stand) == [0, 1, 0]
 
 
 def test_a_log_whose_file_was_cut_fails_alone() -> None:
@@ -242,7 +240,7 @@ def test_logs_that_share_a_failed_fsync_go_offline_and_the_others_go_on() -> Non
     assert stand.flush(third) == [False]
     third.flush()
     assert stand.synced(".journal") == synced + 1, "an fsync was tried again"
-    assert ends(stand) == [3, 3, 4]
+    assert ends_after_power_cut(stand) == [3, 3, 4]
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
@@ -265,12 +263,12 @@ def test_a_disk_that_refuses_the_journal_takes_no_partition_offline(kind: str, e
         stand.disk.fault = None
         assert log.offline_reason is None
         log.flush()
-        assert ends(stand) == [10]
+        assert ends_after_power_cut(stand) == [10]
         stand.journal.free()
         # A full disk may have room for the mark once the ballast is given up.
         assert not fault.hits or not stand.journal.is_usable or error == errno.ENOSPC
         assert stand.is_marked() == stand.journal.is_usable
-        assert ends(stand) == [10]
+        assert ends_after_power_cut(stand) == [10]
         if not fault.hits:
             break
     assert at > 0
@@ -287,9 +285,9 @@ def test_an_ended_journal_settles_its_logs_and_lowers_the_mark() -> None:
     stand.journal.free()
     assert not stand.is_marked()
     assert not stand.journal.needs_freeing
-    assert ends(stand) == [2, 1, 1]
+    assert ends_after_power_cut(stand) == [2, 1, 1]
     stand.logs[1].truncate_to(0)
-    assert ends(stand) == [2, 0, 1]
+    assert ends_after_power_cut(stand) == [2, 0, 1]
 
 
 def test_a_mark_that_cannot_be_lowered_stays_and_is_tried_again() -> None:
@@ -306,7 +304,7 @@ def test_a_mark_that_cannot_be_lowered_stays_and_is_tried_again() -> None:
     stand.disk.fault = None
     stand.journal.free()
     assert not stand.is_marked()
-    assert ends(stand)[0] == 2
+    assert ends_after_power_cut(stand)[0] == 2
 
 
 def test_an_entry_that_was_refused_is_not_replayed_over_later_records() -> None:
@@ -320,7 +318,7 @@ def test_an_entry_that_was_refused_is_not_replayed_over_later_records() -> None:
     log.flush()
     with pytest.raises(PartitionFailedError):
         log.truncate_to(0)
-    assert ends(stand)[0] == 1
+    assert ends_after_power_cut(stand)[0] == 1
     stand.journal.free()
     after = JournalStand(disk=stand.disk.killed())
     log = after.logs[0]
@@ -330,206 +328,6 @@ def test_an_entry_that_was_refused_is_not_replayed_over_later_records() -> None:
     log.publish()
     again = after.after_kill().logs[0]
     assert content_of(again.snapshot) == content_of(log.snapshot)
-
-
-# Freeing
-
-
-def fill(stand: JournalStand, log: PartitionLog, files: int) -> None:
-    """Commit until this many files are full."""
-    while len(stand.journal._files.full) < files:
-        stand.commit(log)
-
-
-def test_a_full_file_is_freed_once_its_segments_are_fsynced() -> None:
-    stand = JournalStand(SMALL)
-    fill(stand, stand.logs[0], 1)
-    end = stand.logs[0].written_end_offset
-    assert stand.journal.needs_freeing
-    stand.journal.free()
-    assert not stand.journal.needs_freeing
-    assert stand.logs[0].writer.fsynced_end == end
-    for _ in range(3):
-        fill(stand, stand.logs[0], 1)
-        stand.journal.free()
-    assert len(stand.journal_names()) <= 3
-    assert ends(stand)[0] == stand.logs[0].written_end_offset
-
-
-def test_without_a_free_file_logs_are_flushed_by_themselves() -> None:
-    stand = JournalStand(SMALL)
-    log = stand.logs[0]
-    fill(stand, log, 2)
-    stand.append(log, b"x")
-    while stand.flush(log) == [True]:
-        stand.append(log, b"x")
-    assert stand.journal.is_usable
-    log.flush()
-    stand.journal.free()
-    stand.commit(log)
-    assert ends(stand)[0] == log.written_end_offset
-
-
-def test_a_log_that_was_fsynced_already_is_not_fsynced_again() -> None:
-    stand = JournalStand(SMALL)
-    fill(stand, stand.logs[0], 1)
-    stand.logs[0].flush(to_segment=True)
-    synced = stand.synced(".log")
-    stand.journal.free()
-    assert stand.synced(".log") == synced
-    assert not stand.journal.needs_freeing
-
-
-def test_files_are_freed_in_their_order() -> None:
-    """A log that cannot be flushed keeps its file, and all behind it: a replay needs every entry from there on."""
-    stand = JournalStand(SMALL)
-    broken, healthy, other = stand.logs
-    stand.commit(broken, healthy)
-    broken.fail(OSError(errno.EIO, "of the test"), "appending")
-    fill(stand, healthy, 1)
-    stand.journal.free()
-    assert not stand.journal.needs_freeing
-    fill(stand, healthy, 2)
-    stand.journal.free()
-    while stand.journal.is_usable:
-        stand.append(healthy, b"x")
-        if stand.flush(healthy) == [False]:
-            healthy.flush()
-    assert stand.journal.needs_freeing
-    stand.journal.free()
-    assert not stand.journal.needs_freeing
-    assert stand.is_marked()
-    stand.append(other, b"x")
-    assert stand.flush(other) == [False]
-    other.flush()
-    assert ends(stand) == [1, healthy.written_end_offset, 1]
-    assert not stand.manager.close()
-    assert ends(stand) == [1, healthy.written_end_offset, 1]
-
-
-def test_a_failed_fsync_in_freeing_keeps_the_file() -> None:
-    stand = JournalStand(SMALL)
-    fill(stand, stand.logs[0], 1)
-    end = stand.logs[0].written_end_offset
-    stand.fail("sync")
-    stand.journal.free()
-    assert stand.logs[0].offline_reason is not None
-    assert len(stand.journal._files.full) == 1
-    assert not stand.journal.needs_freeing
-    assert ends(stand)[0] == end
-
-
-def test_a_deleted_topic_keeps_no_file() -> None:
-    stand = JournalStand(SMALL)
-    fill(stand, stand.logs[0], 1)
-    stand.manager.delete_topic("t")
-    stand.journal.free()
-    assert not stand.journal._files.full
-
-
-def test_a_deleted_log_that_is_still_held_keeps_no_file() -> None:
-    stand = JournalStand(SMALL)
-    log = stand.logs[0]
-    fill(stand, log, 1)
-    stand.append(log, b"x")
-    stand.manager.delete_topic("t")
-    stand.journal.free()
-    assert not stand.journal._files.full
-    assert log.offline_reason is not None
-
-
-def test_flushes_go_on_beside_a_freeing() -> None:
-    stand = JournalStand(SMALL)
-    fill(stand, stand.logs[0], 1)
-    reached, go_on = threading.Event(), threading.Event()
-
-    def hold(operation: Operation) -> None:
-        if operation.kind == "sync" and operation.path.suffix == ".log":
-            reached.set()
-            assert go_on.wait(30)
-
-    stand.disk.before_operation = hold
-    with ThreadPoolExecutor(1) as pool:
-        freeing = pool.submit(stand.journal.free)
-        assert reached.wait(30)
-        stand.append(stand.logs[0], b"x")
-        assert stand.flush(stand.logs[0]) == [False], "its segment is being fsynced"
-        stand.commit(stand.logs[1])
-        go_on.set()
-        freeing.result(timeout=30)
-    stand.disk.before_operation = None
-    assert ends(stand)[1] == 1
-
-
-# Forgetting
-
-
-def test_a_truncated_log_is_forgotten() -> None:
-    stand = JournalStand()
-    log = stand.logs[0]
-    for _ in range(3):
-        stand.commit(log)
-    log.truncate_to(1)
-    assert ends(stand)[0] == 1
-    stand.append(log, b"other")
-    assert stand.flush(log) == [True]
-    assert ends(stand)[0] == 2
-    log.truncate_fully_and_start_at(10)
-    assert ends(stand)[0] == 10
-
-
-def test_a_truncation_needs_no_room() -> None:
-    """A full journal must not keep what was truncated."""
-    stand = JournalStand(SMALL)
-    log = stand.logs[0]
-    fill(stand, log, 2)
-    size_bytes = None
-    for target in range(5, 0, -1):
-        log.truncate_to(target)
-        assert ends(stand)[0] == target
-        current = stand.journal._files.current
-        assert current is not None
-        assert size_bytes is None or current.written_bytes >= size_bytes
-        size_bytes = current.written_bytes
-        stand.append(log, b"x")
-        stand.flush(log)
-        log.flush()
-        log.writer.journal = stand.journal
-    stand.journal.free()
-    stand.commit(log)
-    assert ends(stand)[0] == log.written_end_offset
-
-
-def test_a_log_that_the_journal_never_had_is_truncated_without_it() -> None:
-    stand = JournalStand()
-    stand.commit(stand.logs[0])
-    log = stand.logs[1]
-    stand.append(log, b"x")
-    log.flush()
-    synced = stand.synced(".journal")
-    log.truncate_to(0)
-    assert stand.synced(".journal") == synced
-    assert ends(stand) == [1, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("kind", "error", "expected"),
-    [
-        ("write", errno.EIO, PartitionFailedError),
-        ("extend", errno.ENOSPC, DiskFullError),
-        ("sync", errno.EIO, PartitionFailedError),
-    ],
-)
-def test_a_truncation_that_the_journal_cannot_note_is_refused(kind: str, error: int, expected: type[Exception]) -> None:
-    stand = JournalStand()
-    log = stand.logs[0]
-    stand.commit(log)
-    log.flush(to_segment=True)
-    stand.fail("write" if kind == "extend" else kind, error)
-    with pytest.raises(expected):
-        log.truncate_to(0)
-    assert not stand.journal.is_usable
-    assert ends(stand)[0] == 1
 
 
 # The mark
@@ -562,7 +360,7 @@ def test_a_stop_that_is_not_clean_keeps_the_mark() -> None:
     stand.logs[0].fail(OSError(errno.EIO, "of the test"), "appending")
     assert not stand.manager.close()
     assert stand.is_marked()
-    assert ends(stand) == [1, 1, 1]
+    assert ends_after_power_cut(stand) == [1, 1, 1]
 
 
 def test_an_unexpected_error_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from tests.unit.storage.journal.journal_stand import (
     SMALL,
     JournalStand,
     content_of,
+    ends,
 )
 
 FIRST = JOURNAL_DIRECTORY / "0.journal"
@@ -39,11 +40,6 @@ def committed(count: int = 3, limits: JournalLimits = LARGE) -> JournalStand:
 
 def again(disk: SimulatedDisk) -> JournalStand:
     return JournalStand(disk=disk)
-
-
-def ends(stand: JournalStand) -> list[int]:
-    assert [log.offline_reason for log in stand.logs] == [None] * len(stand.logs)
-    return [log.written_end_offset for log in stand.logs]
 
 
 def damaged(disk: SimulatedDisk, path: Path, change: Callable[[bytearray], object]) -> SimulatedDisk:
