@@ -35,7 +35,7 @@ plain_append: Any = load("storage.log.append_c")
 BALLAST_BYTES = 512
 DATA_DIR = Path("/data")
 EVERYTHING = 1 << 30
-JOURNAL_LIMITS = JournalLimits(file_count_max=3, file_bytes=4 * BLOCK_BYTES, step_bytes=BLOCK_BYTES)
+JOURNAL_LIMITS = JournalLimits(file_count_max=3, file_bytes=3 * BLOCK_BYTES, step_bytes=BLOCK_BYTES)
 """So small that files of the journal are used again after a few entries."""
 PROBE = client_batch((1_700_000_000_000,), 40, mark=999_999)
 
@@ -127,13 +127,13 @@ class Ledger:
                 partition.restart(manager.partition(topic.name, number).snapshot)
 
 
-def open_directory(file_system: FileSystem, clock: Clock) -> LogManager:
+def open_directory(file_system: FileSystem, clock: Clock, journal_limits: JournalLimits = JOURNAL_LIMITS) -> LogManager:
     return LogManager.open(
         DATA_DIR,
         file_system=file_system,
         clock=clock,
         ballast_bytes=BALLAST_BYTES,
-        journal_limits=JOURNAL_LIMITS,
+        journal_limits=journal_limits,
     )
 
 
@@ -350,7 +350,7 @@ def flush_by_journal(journal: Journal, logs: Sequence[tuple[PartitionLog, Partit
     answers = journal.flush([log for log, _ in logs])
     for (log, expected), answer in zip(logs, answers, strict=True):
         if answer is True:
-            expected.durable_end = max(expected.durable_end, log.durable_end_offset)
+            expected.durable_end = max(expected.durable_end, log.recovery_point)
     for (log, expected), answer in zip(logs, answers, strict=True):
         if isinstance(answer, PartitionFailedError):
             raise answer

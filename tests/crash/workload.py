@@ -6,11 +6,13 @@ import random
 from collections.abc import Callable
 
 from log_model.clock import ManualClock
-from log_model.errors import StorageError
+from log_model.errors import PartitionFailedError, StorageError
+from storage.journal.journal_files import JournalLimits
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.crash.ledger import (
     DATA_DIR,
+    JOURNAL_LIMITS,
     DirectoryCheck,
     Ledger,
     PartitionLedger,
@@ -51,8 +53,11 @@ def new_disk(clock: ManualClock) -> SimulatedDisk:
 class Workload:
     """Does one random step after the other on a simulated disk.
 
+    With an odd ``seed`` most steps are about the journal, so that its files are used again and again.
+
     ``observe`` is called before every operation of the disk. The ledger then says what a crash there may lose.
-    With a ``fault`` the errors of the engine come out of ``step``; a start that fails is tried once more.
+    With a ``fault`` the errors of the engine come out of ``step``; a start that fails is tried once more. If the fault
+    leaves a truncation half done, ``is_half_truncated`` is set: the records may come back at each start.
     """
 
     def __init__(
@@ -60,15 +65,19 @@ class Workload:
         seed: int,
         observe: Callable[[Workload, Operation], None] | None = None,
         fault: Fault | None = None,
+        journal_limits: JournalLimits = JOURNAL_LIMITS,
     ) -> None:
+        self._journal_limits = journal_limits
         self.source = random.Random(seed)
         self.clock = ManualClock()
         self.ledger = Ledger()
         self._observe = observe
         self._fault = fault
         self._mark = 0
+        self._is_about_journal = seed % 2 == 1
         self._topic_count = 0
         self.step_name = "start"
+        self.is_half_truncated = False
         self._use(new_disk(self.clock))
         self.manager: LogManager = self._start()
 
@@ -94,6 +103,21 @@ class Workload:
         return step(log, expected)
 
     def _steps(self) -> list[tuple[Callable[[PartitionLog, PartitionLedger], None], int]]:
+        if self._is_about_journal:
+            return [
+                (self._flush_many, 80),
+                (self._free_journal, 8),
+                (self._truncate, 8),
+                (self._flush, 1),
+                (self._roll, 2),
+                (self._delete_records, 1),
+                (self._run_retention, 1),
+                (self._checkpoint, 2),
+                (self._close_and_open, 1),
+                (self._kill_and_open, 1),
+                (self._cut_power_and_open, 1),
+                (self._topics_come_and_go, 4),
+            ]
         return [
             (self._append, 25),
             (self._commit, 25),
@@ -123,7 +147,7 @@ class Workload:
         config = TOPIC_CONFIG | {"flush.policy": policy}
         if self.source.random() < 0.2:
             config["preallocate"] = True
-        count = self.source.choice((1, 1, 1, 2))
+        count = self.source.choice((2, 2, 3) if self._is_about_journal else (1, 1, 1, 2))
         partitions = [PartitionLedger(group_flush=policy == "group") for _ in range(count)]
         topic = TopicLedger(name, partitions)
         self.ledger.topics[topic.name] = topic
@@ -233,24 +257,42 @@ class Workload:
                 logs += zip(self.manager.topic(topic.name).partitions, topic.partitions, strict=True)
         some = self.source.sample(logs[1:], k=self.source.randint(1, len(logs) - 1))
         for each in some:
-            if self.source.random() < 0.7:
-                self._append(*each)
+            if self.source.random() < 0.7 and each[0].offline_reason is None:
+                self._append_one(*each)
         flush_by_journal(self.manager.journal, some)
         for each in some:
-            publish(*each)
+            if each[0].offline_reason is None:
+                publish(*each)
+        # A service frees as soon as a file is full, but other flushes go on meanwhile.
+        if self.source.random() < 0.3 and self.manager.journal.needs_freeing:
+            self.manager.journal.free()
+
+    def _append_one(self, log: PartitionLog, expected: PartitionLedger) -> None:
+        self.clock.advance(self.source.choice((1, 100, 2000)))
+        append_group(log, expected, [[self._batch()]], self.clock)
 
     def _free_journal(self, _log: PartitionLog, _expected: PartitionLedger) -> None:
         self.manager.journal.free()
 
     def _truncate(self, log: PartitionLog, expected: PartitionLedger) -> None:
         """What a follower does: forget the end of the log, which may be durable by the journal alone."""
+        if log.offline_reason is not None:
+            return
+        if self.source.random() < 0.5:
+            for _ in range(2):
+                self._append_one(log, expected)
+            flush_by_journal(self.manager.journal, [(log, expected)])
         start = log.snapshot.log_start_offset
-        ends = [batch.next_offset for batch in expected.log.batches if batch.next_offset > start]
-        target = self.source.choice([start, *ends])
+        ends = [start, *(batch.next_offset for batch in expected.log.batches if batch.next_offset > start)]
+        target = self.source.choice(ends[-3:] if self.source.random() < 0.5 else ends)
         # A crash on the way may leave any end from there to the present one.
         for end in ("durable_end", "seen_end", "written_end"):
             setattr(expected, end, min(getattr(expected, end), target))
-        log.truncate_to(target)
+        try:
+            log.truncate_to(target)
+        except PartitionFailedError:
+            self.is_half_truncated = True
+            raise
         expected.log.truncate_to(target)
         publish(log, expected)
 
@@ -314,12 +356,12 @@ class Workload:
 
     def _start(self) -> LogManager:
         try:
-            return open_directory(self.disk, self.clock)
+            return open_directory(self.disk, self.clock, self._journal_limits)
         except OSError:
             if self._fault is None or not self._fault.hits:
                 raise
             self._use(self.disk.killed())
-            return open_directory(self.disk, self.clock)
+            return open_directory(self.disk, self.clock, self._journal_limits)
 
     def _open(self, *, killed: bool) -> None:
         self.manager = self._start()

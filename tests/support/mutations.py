@@ -70,7 +70,7 @@ def defect(
     return register
 
 
-class _Proxy:
+class Proxy:
     """A file system that is another one, but for what a subclass says."""
 
     def __init__(self, inner: Any) -> None:
@@ -80,13 +80,13 @@ class _Proxy:
         return getattr(self._inner, name)
 
 
-class _NoDirectorySync(_Proxy):
+class NoDirectorySync(Proxy):
     def sync_directory(self, path: object) -> None:
         """Left out."""
 
 
 @contextmanager
-def _swapped(owner: object, name: str, value: object) -> Any:
+def swapped(owner: object, name: str, value: object) -> Any:
     original = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -108,7 +108,7 @@ def no_directory_fsync_at_roll(patch: pytest.MonkeyPatch) -> None:
     roll = LogWriter.roll
 
     def roll_without(self: LogWriter, base_offset: Offset) -> None:
-        with _swapped(self, "_file_system", _NoDirectorySync(self._file_system)):
+        with swapped(self, "_file_system", NoDirectorySync(self._file_system)):
             roll(self, base_offset)
 
     patch.setattr(LogWriter, "roll", roll_without)
@@ -125,7 +125,7 @@ def no_directory_fsync_after_an_atomic_write(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(
             module,
             "write_file_atomically",
-            lambda file_system, path, content: write_file_atomically(_NoDirectorySync(file_system), path, content),
+            lambda file_system, path, content: write_file_atomically(NoDirectorySync(file_system), path, content),
         )
 
 
@@ -134,7 +134,7 @@ def no_fsync_of_the_old_segment_at_roll(patch: pytest.MonkeyPatch) -> None:
     seal = Segment.seal
 
     def seal_without(self: Segment) -> None:
-        with _swapped(storage.segment.segment, "fsync", lambda sync: None):
+        with swapped(storage.segment.segment, "fsync", lambda sync: None):
             seal(self)
 
     patch.setattr(Segment, "seal", seal_without)
@@ -206,7 +206,7 @@ def no_directory_fsync_after_an_unclean_stop(patch: pytest.MonkeyPatch) -> None:
     load = LogManager._load
 
     def load_without(self: LogManager, *arguments: Any) -> None:
-        with _swapped(self, "file_system", _NoDirectorySync(self.file_system)):
+        with swapped(self, "file_system", NoDirectorySync(self.file_system)):
             load(self, *arguments)
 
     patch.setattr(LogManager, "_load", load_without)
