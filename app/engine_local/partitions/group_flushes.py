@@ -19,9 +19,7 @@ from log_model.errors import PartitionFailedError
 from rollway.records.compiled import load
 from storage.log.partition_log import PartitionLog
 
-_plain_append = load("storage.log.append_c")
-publish: Callable[[PartitionLog], object] = PartitionLog.publish if _plain_append is None else _plain_append.publish
-"""The call that makes written records visible to readers."""
+plain_append = load("storage.log.append_c")
 
 
 class WriterObserver(Protocol):
@@ -216,7 +214,10 @@ class GroupFlushes:
         return failure
 
     def _publish(self) -> None:
-        publish(self.log)
+        if plain_append is None:
+            self.log.publish()
+        else:
+            plain_append.publish(self.log)
         self._observer.published(self.log)
 
 
