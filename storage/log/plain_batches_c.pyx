@@ -30,7 +30,7 @@ cdef enum:
     EPOCH_MAX = 0x7FFF
 
 NO_PRODUCER, OWN_PRODUCER = NO_ONE, ITS_OWN
-"""What may be given for a batch in place of the producer id of a key: it must have no producer, or may have one itself."""
+"""Values in place of the producer id of a key: the batch must have no producer, or may have one of its own."""
 
 cdef int64_t KEYED_MIN = KEYED_PRODUCER_ID_MIN
 # So that sums of times do not wrap around. Python code judges later times.
