@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import httpx
@@ -23,8 +23,11 @@ from rollway.records import (
 
 TOPICS = {"group": {"flush.policy": "group"}, "interval": {"flush.policy": "interval"}}
 PARTITIONS = 2
+MANY_TOPIC = "many"
+MANY_PARTITIONS = 24
+"""So many that the journal makes their small appends durable together."""
 SEGMENT_BYTES = 65_536
-PRODUCERS = 6
+PRODUCERS = 16
 RAW = "application/vnd.kafka.record-batch.v2"
 
 Place = tuple[str, int]
@@ -34,6 +37,12 @@ def places() -> Iterator[Place]:
     for topic in TOPICS:
         for partition in range(PARTITIONS):
             yield topic, partition
+    yield from many_places()
+
+
+def many_places() -> Iterator[Place]:
+    for partition in range(MANY_PARTITIONS):
+        yield MANY_TOPIC, partition
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,8 @@ def create_topics(client: httpx.Client) -> None:
     for topic, config in TOPICS.items():
         body = {"partitions": PARTITIONS, "config": {**config, "segment.bytes": SEGMENT_BYTES}}
         assert client.put(f"/v1/topics/{topic}", json=body).status_code == 201
+    body = {"partitions": MANY_PARTITIONS, "config": {"flush.policy": "group", "segment.bytes": SEGMENT_BYTES}}
+    assert client.put(f"/v1/topics/{MANY_TOPIC}", json=body).status_code == 201
 
 
 def check_logs(client: httpx.Client, ledger: Ledger) -> None:
@@ -128,13 +139,22 @@ def check_logs(client: httpx.Client, ledger: Ledger) -> None:
 
 
 async def load_until_killed(
-    url: str, ledger: Ledger, source: random.Random, kill_after: int, kill: Callable[[], None], sequences: list[int]
+    url: str,
+    ledger: Ledger,
+    source: random.Random,
+    kill_after: int,
+    kill: Callable[[], None],
+    sequences: list[int],
+    targets: Sequence[Place],
 ) -> None:
-    """Produce from many clients and read along; ``kill`` after so many acknowledgements, in the midst of more."""
-    limits = httpx.Limits(max_connections=PRODUCERS + 2)
+    """Produce to ``targets`` from many clients and read along; ``kill`` after this many acknowledgements, in the midst
+    of more."""
+    limits = httpx.Limits(max_connections=len(sequences) + 2)
     async with httpx.AsyncClient(base_url=url, limits=limits, timeout=30) as client:
         enough = _Countdown(kill_after, kill)
-        producers = [_produce(client, number, ledger, source, enough, sequences) for number in range(PRODUCERS)]
+        producers = [
+            _produce(client, number, ledger, source, enough, sequences, targets) for number in range(len(sequences))
+        ]
         await asyncio.gather(*producers, _read_along(client, ledger, enough))
 
 
@@ -158,9 +178,10 @@ async def _produce(
     source: random.Random,
     enough: _Countdown,
     sequences: list[int],
+    targets: Sequence[Place],
 ) -> None:
     while True:
-        topic, partition = place = source.choice(list(places()))
+        topic, partition = place = source.choice(targets)
         sent = Sent(producer, sequences[producer], source.randint(1, 40))
         sequences[producer] += sent.count
         values = sent.values(source.choice((0, 20, 400)))
