@@ -27,6 +27,7 @@ from bench import (
     bench_poll,
     bench_produce,
     bench_records,
+    bench_retries,
     bench_scale,
     bench_tiny,
     bench_under_bulk,
@@ -41,6 +42,7 @@ from bench.runs import failures_told, progress, revision, run_program, say, work
 BENCHES: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "tiny": bench_tiny.measure,
     "produce": bench_produce.measure,
+    "retries": bench_retries.measure,
     "fsync": bench_fsync.measure,
     "fetch": bench_fetch.measure,
     "heads": bench_heads.measure,
