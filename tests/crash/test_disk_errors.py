@@ -30,7 +30,7 @@ from tests.crash.simulated_disk import FULL_DISK_KINDS, SPACE_KINDS, Fault, Simu
 from tests.crash.workload import TOPIC_CONFIG, new_disk
 from tests.model.plain_log import client_batch
 
-SEEDS = max(1, round(2 * float(os.environ.get("CRASH_SCALE", "1"))))
+SEEDS = max(2, round(2 * float(os.environ.get("CRASH_SCALE", "1"))))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

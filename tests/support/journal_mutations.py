@@ -205,7 +205,7 @@ def a_file_is_used_again_although_a_log_could_not_be_flushed(patch: pytest.Monke
     patch.setattr(Journal, "_settle", settle_anyhow)
 
 
-@defect(DISK_ERRORS)
+@defect(DISK_ERRORS, found_by=1)
 def a_file_is_used_again_before_an_older_one(patch: pytest.MonkeyPatch) -> None:
     free = Journal.free
 
