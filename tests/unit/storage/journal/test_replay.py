@@ -253,6 +253,21 @@ def test_torn_and_missing_bytes_are_overwritten() -> None:
         assert content_of(found.logs[0].snapshot) == content
 
 
+@pytest.mark.parametrize("torn_bytes", range(1, 20))
+def test_a_batch_whose_first_bytes_did_not_arrive_is_no_other_programs(torn_bytes: int) -> None:
+    """A sector may end in the base offset, which the CRC of the batch does not cover."""
+    stand = committed(2)
+    log = stand.logs[0]
+    path = log.directory / SEGMENT
+    content = stand.content(path)
+    start = len(content) // 2
+    disk = stand.disk.power_cut()
+    disk.damage(path, content[:start] + bytes(torn_bytes) + content[start + torn_bytes :])
+    found = again(disk)
+    assert ends(found) == [2, 2, 2]
+    assert content_of(found.logs[0].snapshot) == content
+
+
 def test_a_loss_of_fsynced_bytes_is_reported_as_damage() -> None:
     stand = committed(2)
     stand.logs[0].flush(to_segment=True)
