@@ -11,6 +11,8 @@ from storage.log_inspection.findings import Findings
 from storage.log_inspection.stored_files import BATCH_HEADER, LOG_OVERHEAD_BYTES, StoredFileError, read_batches
 from storage.log_inspection.stored_journal import JournalPiece
 
+SEGMENT_OFFSETS_MAX = 2**31 - 1
+
 
 class ReplayedSegment:
     """The bytes of a segment, and over them the pieces, which do not overlap and rise by their positions."""
@@ -112,7 +114,9 @@ def _find_conflict(segment: File, base_offset: int, piece: JournalPiece, content
     try:
         for batch in read_batches(segment, segment.size(), start=piece.position):
             start = batch.position - piece.position
-            if start >= len(content) or not batch.is_crc_valid or batch.base_offset < next_offset:
+            # No CRC covers the offsets.
+            is_possible = next_offset <= batch.base_offset <= batch.last_offset <= base_offset + SEGMENT_OFFSETS_MAX
+            if start >= len(content) or not batch.is_crc_valid or not is_possible:
                 return None
             if segment.read(batch.position, batch.size_bytes) != content[start : start + batch.size_bytes]:
                 return batch.position

@@ -21,7 +21,7 @@ from storage.disk.file_names import (
 from storage.disk.file_system import FileSystem
 from storage.log_inspection.findings import Findings
 from storage.log_inspection.index_checks import IndexFile, OffsetIndexCheck, Report, TimeIndexCheck
-from storage.log_inspection.replayed_segment import ReplayedSegment
+from storage.log_inspection.replayed_segment import SEGMENT_OFFSETS_MAX, ReplayedSegment
 from storage.log_inspection.stored_files import (
     CODEC_NAMES,
     TRANSACTION_ENTRY,
@@ -36,7 +36,6 @@ from storage.log_inspection.stored_files import (
 from storage.log_inspection.stored_journal import JournalPiece
 from storage.log_inspection.transaction_check import TransactionWalk
 
-SEGMENT_OFFSETS_MAX = 2**31 - 1
 DECODED_BATCH_BYTES_MAX = 64 << 20
 DECOMPRESSED_BYTES_MAX = 256 << 20
 
