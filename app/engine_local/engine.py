@@ -185,6 +185,7 @@ class LocalEngine:
     def release(self) -> None:
         """Answer every request that waits; from now on none waits."""
         self.partitions.waiters.close()
+        self.partitions.crowds.close()
         self.partitions.produce_waiters.close()
 
     async def close(self) -> None:

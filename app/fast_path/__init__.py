@@ -16,6 +16,7 @@ The words, each in one line:
 - A ``QueuedAppend`` is a request whose batch waits there, for its write or its fsync.
 - A ``PlainAnswer`` is a whole answer. An ``AnswerWait`` names the event that must come before there is an answer.
 - A ``DeferredAnswer`` keeps a plain request until its answer comes.
+- A *crowd* is all plain fetches that wait for the same bytes, each a ``CrowdMember``. One answer is made for them.
 - ``cache_query`` keeps the parameters that a route has validated, so that the next such request is plain.
 
 The way of one request:

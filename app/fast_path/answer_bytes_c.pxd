@@ -57,3 +57,6 @@ cdef inline char* put_signed(char* at, int64_t number) noexcept:
 
 
 cdef object new_answer(head, content, parts)
+
+
+cdef bytes compose(bytes begun, const char* request_id, Py_ssize_t id_bytes, default_headers, content)

@@ -10,7 +10,6 @@ Everything else is left to the base class as it came. Nothing is kept from one r
 Thread: the event loop's.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.tuple cimport PyTuple_GET_ITEM
 
@@ -21,11 +20,12 @@ cdef extern from "Python.h":
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp, memcpy
 
+from app.fast_path.answer_bytes_c cimport compose
 from app.http.connection.request_heads_c cimport Head, Span, key_of, read_head, request_head
 
 from app.http.transfer.file_transfer import CORKED_BYTES_MIN, UNSENT_TIMES_MAX, UNSENT_TIMES_TOTAL
 from app.http.connection.fast_path_interface import PlainAnswer
-from app.fast_path.plain_requests import SLICED_BYTES_MIN, TURN_SECONDS as MAX_TURN_SECONDS, PlainRequests, common_lines
+from app.fast_path.plain_requests import SLICED_BYTES_MIN, TURN_SECONDS as MAX_TURN_SECONDS, PlainRequests
 from app.problems.request_context import given_request_id
 from app.http.connection.protocol import Stage, Waits
 from app.http.transfer.transfer_turns import LEAST_PIECE_BYTES, PIECE_BYTES, TURN_BYTES
@@ -410,6 +410,39 @@ cdef class CompiledRequests:
             return False
         return self._answer(self.call_of(target, request_head(data, head), body, began), answer)
 
+    cdef bint answer_member(self, member, answer) except -1:
+        """Answer a request that waits in a crowd, with nothing that a deferred answer has to look at; whether it was."""
+        cdef bytes whole
+        cdef Py_ssize_t sent, size
+        cdef object transport = self.transport, flow = self.flow
+        if self.descriptor < 0 or self._active is not member or self.cycle is not member or self._stage is not IDLE:
+            return False
+        if self._deaf or self._ends or self._stash or self._body is not None or flow.write_paused or flow.read_paused:
+            return False
+        if self.pipeline or self._has_said_all or self._last_words is not None:
+            return False
+        if not member.keep_alive or member.closes or member.disconnected:
+            return False
+        if transport.is_closing() or transport.get_write_buffer_size():
+            return False
+        call = member.call
+        request_id = call.request_id
+        whole = compose(
+            <object>PyTuple_GET_ITEM(answer, 0),
+            PyUnicode_AsUTF8(request_id),
+            PyUnicode_GET_LENGTH(request_id),
+            self.server_state.default_headers,
+            <object>PyTuple_GET_ITEM(answer, 1),
+        )
+        size = PyBytes_GET_SIZE(whole)
+        member.response_started = True
+        sent = send(self.descriptor, PyBytes_AS_STRING(whole), size, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if sent < size:
+            transport.write(whole if sent <= 0 else memoryview(whole)[sent:])
+        member.response_complete = True
+        self.note_answered(call.target, answer, call.began)
+        return True
+
     cdef int64_t send_slice(self, bytes head, file, part) except -1:
         """As ``file_transfer.send_at_once``, of a part that is known to be in memory."""
         cdef int64_t size_bytes = <object>PyTuple_GET_ITEM(part, 2), unsent_bytes_max = self.unsent_bytes_each
@@ -442,10 +475,6 @@ cdef class CompiledRequests:
         return max(sent, 0) + max(more, 0)
 
 
-cdef object lines_of_headers = None
-cdef bytes lines = b""
-
-
 cdef object authorization_of(const char* data, Head* head):
     """The credential of a request, or ``None``."""
     if not head.authorization.size:
@@ -453,29 +482,17 @@ cdef object authorization_of(const char* data, Head* head):
     return PyBytes_FromStringAndSize(data + head.authorization.start, head.authorization.size)
 
 
-cdef bytes compose(bytes begun, const char* request_id, Py_ssize_t id_bytes, default_headers, content):
-    """The whole head, and the content behind it."""
-    global lines_of_headers, lines
-    cdef Py_ssize_t begun_bytes = PyBytes_GET_SIZE(begun), line_bytes
-    cdef Py_buffer view
-    cdef bytes whole
-    cdef char* at
-    if default_headers is not lines_of_headers:
-        # uvicorn makes a new list each second, for the date.
-        lines, lines_of_headers = common_lines(default_headers), default_headers
-    line_bytes = PyBytes_GET_SIZE(lines)
-    PyObject_GetBuffer(content, &view, PyBUF_SIMPLE)
-    whole = PyBytes_FromStringAndSize(NULL, begun_bytes + 14 + id_bytes + 2 + line_bytes + 2 + view.len)
-    at = PyBytes_AS_STRING(whole)
-    memcpy(at, PyBytes_AS_STRING(begun), begun_bytes)
-    at += begun_bytes
-    memcpy(at, b"x-request-id: ", 14)
-    memcpy(at + 14, request_id, id_bytes)
-    at += 14 + id_bytes
-    memcpy(at, b"\r\n", 2)
-    memcpy(at + 2, PyBytes_AS_STRING(lines), line_bytes)
-    at += 2 + line_bytes
-    memcpy(at, b"\r\n", 2)
-    memcpy(at + 2, view.buf, view.len)
-    PyBuffer_Release(&view)
-    return whole
+def answer_members(list members, answer):
+    """Answer members of a crowd with one answer, those that can be answered at once.
+
+    Return those that their ``answer`` has to answer, and of those that failed each with its error.
+    """
+    cdef list left = [], failed = []
+    for member in members:
+        connection = member.connection
+        try:
+            if not (isinstance(connection, CompiledRequests) and (<CompiledRequests>connection).answer_member(member, answer)):
+                left.append(member)
+        except Exception as error:
+            failed.append((member, error))
+    return left, failed

@@ -22,13 +22,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fastapi import Request
 
 from app.fast_path.request import PlainRequest
-from app.http.connection.fast_path_interface import Outcome
+from app.http.connection.fast_path_interface import Late, Outcome
 from app.quotas.limits import QuotaKind
 
 if TYPE_CHECKING:
     from app.fast_path.local_parts import LocalParts
 
 Handler = Callable[["LocalParts", PlainRequest], Outcome | None]
+AnswersLate = Callable[[Any, Any, Any, Any, Any, Any], Late]
+"""``app.routes.records.partition_fetch.answer_of``."""
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 FAST_PATH = "fast_path"
 """The attribute of the application's state that holds the fast path."""
@@ -48,6 +50,7 @@ class HandlerDeclaration:
     too (``charges_quota``), only those that have to wait are left.
     ``needs_logs`` is false for handlers that answer while the logs are not open; they are given no parts.
     ``sends_files`` is true for handlers whose answers may be stretches of files, where their target allows that.
+    ``answers_late`` is the route's part behind a wait, for handlers that let requests wait and leave the answer to it.
     """
 
     handler: Handler
@@ -63,6 +66,7 @@ class HandlerDeclaration:
     charges_quota: bool
     needs_logs: bool
     sends_files: bool
+    answers_late: AnswersLate | None
 
 
 _DECLARED: dict[Callable[..., Any], list[HandlerDeclaration]] = {}
@@ -83,6 +87,7 @@ def answered_on_connection(
     charges_quota: bool = False,
     needs_logs: bool = True,
     sends_files: bool = False,
+    answers_late: AnswersLate | None = None,
 ) -> Callable[[Endpoint], Endpoint]:
     """Let ``handler`` answer plain requests of the route. With ``accepts`` absent any Accept will do."""
     declaration = HandlerDeclaration(
@@ -99,6 +104,7 @@ def answered_on_connection(
         charges_quota,
         needs_logs,
         sends_files,
+        answers_late,
     )
 
     def declare(endpoint: Endpoint) -> Endpoint:

@@ -25,6 +25,7 @@ from app.fast_path.request import PlainRequest
 from app.http.bodies.byte_budget import Hold
 from app.http.connection.fast_path_interface import (
     Headers,
+    Late,
     Outcome,
     Peer,
     PlainAnswer,
@@ -65,6 +66,7 @@ class Route:
 
     __slots__ = (
         "accepts",
+        "answers_late",
         "body_bytes_max",
         "charges_quota",
         "content_types",
@@ -91,6 +93,7 @@ class Route:
         self.path = route.path
         self.pattern = _pattern_of(route.path)
         self.handler = declared.handler
+        self.answers_late = declared.answers_late
         self.content_types = declared.content_types
         self.accepts = declared.accepts
         self.body_bytes_max = declared.body_bytes_max
@@ -327,18 +330,19 @@ class FastPath:
         request_context.client_id.set(call.client.client_id)
         request_context.throttle_time_ms.set(call.throttle_ms)
 
-    def resume(self, scope: dict[str, Any], call: PlainCall, error: Exception) -> None:
-        """Let the application answer ``error`` for a call that was begun here, in the current context."""
+    def resume(self, scope: dict[str, Any], call: PlainCall, late: Exception | Late) -> None:
+        """Let the application answer with ``late`` a call that was begun here, in the current context."""
         assert isinstance(call, PlainRequest)
         self.enter(call)
         route: Route = call.target.route  # type: ignore[assignment]
         scope["route"] = route.route
         scope[SCOPE_KEY] = call.access
 
-        async def answer(_: object) -> Any:
-            raise error
+        async def fail(_: object) -> Any:
+            assert isinstance(late, Exception)
+            raise late
 
-        parked = Parked(_Over(), answer)
+        parked = Parked(_Over(), fail if isinstance(late, Exception) else late)
         parked.began = call.began
         scope[CONTINUATION] = parked
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from app.engine.reading import Read
 from app.engine_local.reading.ranges import read_offsets
+from app.fast_path.fetch_crowds import wait_in_crowd
 from app.fast_path.request import PlainRequest
 from app.fetch.fetch_headers import aborted_header, fetched_headers
 from app.fetch.fetched_records import ISOLATIONS
-from app.http.connection.fast_path_interface import PlainAnswer, make_head
+from app.http.connection.fast_path_interface import CrowdWait, PlainAnswer, make_head
 from app.media_types import OCTETS, RECORD_BATCHES
 from log_model.offsets import Offset
 from log_model.reads import FetchData, Isolation
@@ -49,11 +50,12 @@ _STATUS = make_head(200)
 _NONE_ABORTED = b"aborted-transactions: \r\n"
 
 
-def fetch_batches(parts: LocalParts, request: PlainRequest) -> PlainAnswer | Coroutine[Any, Any, PlainAnswer] | None:
-    """Answer, or leave the request to the route: errors, waits, quotas, starts that are no offset."""
+def fetch_batches(
+    parts: LocalParts, request: PlainRequest
+) -> PlainAnswer | CrowdWait | Coroutine[Any, Any, PlainAnswer] | None:
+    """Answer, or leave the request to the route: errors, quotas, starts that are no offset, some waits."""
     asked = request.target.parameters
-    place = asked.offset
-    if place is None or asked.until is not None or (asked.wait_ms and asked.min_bytes > 1):
+    if asked.offset is None or asked.until is not None:
         return None
     topic = parts.engine.manager.topics.get(request.target.topic)
     if topic is None or request.target.partition >= len(topic.partitions):
@@ -62,25 +64,44 @@ def fetch_batches(parts: LocalParts, request: PlainRequest) -> PlainAnswer | Cor
         return None
     log = topic.partitions[request.target.partition]
     snapshot = log.snapshot
+    bound = snapshot.bound(ISOLATIONS[asked.isolation]).offset
+    start = _start_of(request, snapshot, bound)
+    if not snapshot.log_start_offset <= start <= snapshot.log_end_offset:
+        return None
+    if not asked.wait_ms or (start < bound and asked.min_bytes <= 1):
+        return _answer_now(parts, request, topic, log, start)
+    # A wait for more than one byte begins here only where nothing is: the route also finds what is too little.
+    if start < bound or not request.target.sends_files:
+        return None
+    return wait_in_crowd(parts, request, log, start, _answer_together)
+
+
+def _start_of(request: PlainRequest, snapshot: LogSnapshot, bound: Offset) -> Offset:
+    """Return the first offset that is asked for, which may lie outside the log."""
+    asked = request.target.parameters
+    if asked.offset == "earliest":
+        return snapshot.log_start_offset
+    if asked.offset == "latest":
+        return bound
+    start = Offset(asked.offset if request.head.number is None else request.head.number)
+    return (
+        snapshot.log_start_offset if asked.on_truncated == "earliest" and start < snapshot.log_start_offset else start
+    )
+
+
+def _answer_now(
+    parts: LocalParts, request: PlainRequest, topic: Topic, log: PartitionLog, start: Offset
+) -> PlainAnswer | Coroutine[Any, Any, PlainAnswer] | None:
+    asked, snapshot = request.target.parameters, log.snapshot
+    max_bytes = min(asked.max_bytes, parts.settings.fetch_bytes_max)
     isolation = ISOLATIONS[asked.isolation]
     bound = snapshot.bound(isolation).offset
-    if place == "earliest":
-        start = snapshot.log_start_offset
-    elif place == "latest":
-        start = bound
-    else:
-        start = Offset(place if request.head.number is None else request.head.number)
-    if start < snapshot.log_start_offset and asked.on_truncated == "earliest":
-        start = snapshot.log_start_offset
-    if not snapshot.log_start_offset <= start <= snapshot.log_end_offset or (asked.wait_ms and start >= bound):
-        return None
-    max_bytes = min(asked.max_bytes, parts.settings.fetch_bytes_max)
     if asked.end_offset is None and (asked.max_records is None or start + asked.max_records >= bound):
         data = snapshot.read_cached(start, max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
         if data is not None and (request.target.sends_files or _is_in_memory(data)):
             _offer_compiled(parts, request, topic, max_bytes)
-            limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
-            return _plain_answer(parts, _head_of(limits, isolation), _RANGES[request.target.media_type], data)
+            parts.fetching.count_fetched("raw", data.size_bytes)
+            return _plain_answer(snapshot, isolation, request.target.media_type, data)
     if not request.target.sends_files:
         return None
     wanted = asked.request(parts.settings.fetch_bytes_max)
@@ -127,16 +148,25 @@ def _head_of(limits: _Limits, isolation: Isolation) -> bytes:
     return _STATUS + _LIMITS % (*limits, _NONE_ABORTED if isolation is Isolation.LAST_STABLE else b"")
 
 
-def _plain_answer(parts: LocalParts, begun: bytes, range_format: bytes, data: FetchData) -> PlainAnswer:
+def _plain_answer(snapshot: LogSnapshot, isolation: Isolation, media_type: str, data: FetchData) -> PlainAnswer:
+    limits = (snapshot.log_start_offset, snapshot.high_watermark, snapshot.last_stable_offset)
     slices = data.slices
     content = b"" if not slices else slices[0].content if len(slices) == 1 else None
-    size_bytes = data.size_bytes
-    head = begun + range_format % (data.next_offset, size_bytes)
-    parts.fetching.count_fetched("raw", size_bytes)
+    head = _head_of(limits, isolation) + _RANGES[media_type] % (data.next_offset, data.size_bytes)
     if content is not None:
         return PlainAnswer(head, content)
     # Those with content are memory that is there already.
     return PlainAnswer(head, b"", [piece if piece.content is None else bytes(piece.content) for piece in slices])
+
+
+def _answer_together(_: LocalParts, log: PartitionLog, start: Offset, max_bytes: int, form: Any) -> PlainAnswer | None:
+    """Make the answer of a crowd, if all of it is in memory and small, or if there is nothing."""
+    snapshot, isolation = log.snapshot, ISOLATIONS[form.isolation]
+    if start < snapshot.log_start_offset:
+        return None
+    data = snapshot.read_cached(start, max_bytes, isolation=isolation, content_bytes_max=CONTENT_BYTES_MAX)
+    answer = None if data is None else _plain_answer(snapshot, isolation, form.media_type, data)
+    return None if answer is None or answer.parts else answer
 
 
 async def _read_in_thread(

@@ -7,10 +7,13 @@ Thread: the event loop.
 
 from __future__ import annotations
 
+from typing import Any
+
+from app.fast_path.fetch_crowds import wait_in_crowd
 from app.fast_path.local_parts import LocalParts
 from app.fast_path.request import PlainRequest
 from app.fetch.fetched_records import records_of
-from app.http.connection.fast_path_interface import PlainAnswer, make_head
+from app.http.connection.fast_path_interface import CrowdWait, PlainAnswer, make_head
 from app.http.connection.response_cycle import TLS_PIECE_BYTES
 from app.media_types import JSON, NDJSON
 from app.problems.problem import Problem
@@ -21,12 +24,16 @@ from log_model.errors import StorageError
 from log_model.offsets import Offset
 from log_model.reads import FetchData, Isolation
 from storage.log.log_snapshot import LogSnapshot
+from storage.log.partition_log import PartitionLog
 
 STORED_BYTES_MAX = 64 * 1024
 """At most this many bytes of batches become JSON on the loop; more do so in a thread."""
 
 TEXT_BYTES_MAX = 1024 * 1024
 """Larger answers are made in a thread, and counted there."""
+
+TOGETHER_BYTES_MAX = 16 * 1024
+"""Larger answers to a crowd are made one by one in threads, and counted there."""
 
 FEW_RECORDS = 32
 FEW_BYTES = 8 * 1024
@@ -46,22 +53,51 @@ _HEAD = (
 )
 
 
-def fetch_json(parts: LocalParts, request: PlainRequest) -> PlainAnswer | None:
-    """Answer, or leave the request to the route: errors, waits, quotas, closed ranges, times."""
+def fetch_json(parts: LocalParts, request: PlainRequest) -> PlainAnswer | CrowdWait | None:
+    """Answer, or leave the request to the route: errors, quotas, closed ranges, times, some waits."""
     asked = request.target.parameters
-    is_lines = request.target.media_type == NDJSON
     if not _is_simple(parts, request):
         return None
     try:
         log = parts.engine.partition(request.target.topic, request.target.partition)
-        snapshot = log.snapshot
-        bound = snapshot.high_watermark
-        start = _start_of(snapshot, asked.offset if request.head.number is None else request.head.number)
-        if not snapshot.log_start_offset <= start <= bound or (asked.wait_ms and start >= bound):
-            return None
-        max_bytes = min(asked.max_bytes, parts.settings.fetch_bytes_max)
-        end = None if asked.max_records is None else Offset(start + asked.max_records)
-        is_few = asked.max_records is not None and asked.max_records <= FEW_RECORDS
+    except StorageError:
+        return None
+    snapshot = log.snapshot
+    bound = snapshot.high_watermark
+    start = _start_of(snapshot, asked.offset if request.head.number is None else request.head.number)
+    if not snapshot.log_start_offset <= start <= bound:
+        return None
+    if asked.wait_ms and start >= bound:
+        return wait_in_crowd(parts, request, log, start, _answer_together)
+    if asked.wait_ms and asked.min_bytes > 1:
+        return None
+    max_bytes = min(asked.max_bytes, parts.settings.fetch_bytes_max)
+    form = asked.form(request.target.media_type)
+    answer = _answer(parts, log, start, max_bytes, asked.max_records, form)
+    if answer is not None:
+        parts.fetching.count_fetched(form.name, len(answer.body))
+    return answer
+
+
+def _answer_together(
+    parts: LocalParts, log: PartitionLog, start: Offset, max_bytes: int, form: Any
+) -> PlainAnswer | None:
+    """Make the answer of a crowd, if it is small: clients that do not take it at once hold little memory."""
+    snapshot = log.snapshot
+    if not snapshot.log_start_offset <= start <= snapshot.high_watermark or not _has_room(parts):
+        return None
+    answer = _answer(parts, log, start, max_bytes, None, form)
+    return None if answer is None or len(answer.body) > TOGETHER_BYTES_MAX else answer
+
+
+def _answer(
+    parts: LocalParts, log: PartitionLog, start: Offset, max_bytes: int, max_records: int | None, form: Any
+) -> PlainAnswer | None:
+    """Make the answer from ``start``, which is inside the log, if what it needs is in memory and small."""
+    snapshot, is_lines = log.snapshot, form.media_type == NDJSON
+    end = None if max_records is None else Offset(start + max_records)
+    is_few = max_records is not None and max_records <= FEW_RECORDS
+    try:
         data = _read(snapshot, start, end, max_bytes, FEW_BYTES) if is_few else None
         data = data or _read(snapshot, start, end, max_bytes, STORED_BYTES_MAX)
         if data is None:
@@ -70,8 +106,8 @@ def fetch_json(parts: LocalParts, request: PlainRequest) -> PlainAnswer | None:
             data,
             start,
             end,
-            encoding=asked.encoding,
-            partition=request.target.partition,
+            encoding=form.encoding,
+            partition=log.name.partition,
             between=IN_LINES if is_lines else IN_LIST,
             limits=_LIMITS if parts.settings.tls_certificate is None else _TLS_LIMITS,
         )
@@ -80,7 +116,7 @@ def fetch_json(parts: LocalParts, request: PlainRequest) -> PlainAnswer | None:
     if found.is_cut:
         return None
     next_offset = found.next_offset if end is None else min(found.next_offset, end)
-    return _answer(parts, snapshot, found.documents, next_offset, is_lines=is_lines)
+    return _written(snapshot, found.documents, next_offset, is_lines=is_lines)
 
 
 def _read(snapshot: LogSnapshot, start: Offset, end: Offset | None, max_bytes: int, looked_at: int) -> FetchData | None:
@@ -105,10 +141,14 @@ def _is_simple(parts: LocalParts, request: PlainRequest) -> bool:
         and asked.until is None
         and asked.end_offset is None
         and asked.isolation == "read_uncommitted"
-        and not (asked.wait_ms and asked.min_bytes > 1)
         and request.target.accept_encoding in _IDENTITY
-        and parts.answer_budget.fair_share() >= STORED_BYTES_MAX
+        and _has_room(parts)
     )
+
+
+def _has_room(parts: LocalParts) -> bool:
+    """Return whether there is memory for an answer."""
+    return parts.answer_budget.fair_share() >= STORED_BYTES_MAX
 
 
 def _start_of(snapshot: LogSnapshot, place: int | str) -> Offset:
@@ -117,9 +157,7 @@ def _start_of(snapshot: LogSnapshot, place: int | str) -> Offset:
     return snapshot.high_watermark if place == "latest" else Offset(int(place))
 
 
-def _answer(
-    parts: LocalParts, snapshot: LogSnapshot, documents: list[RecordText], next_offset: Offset, *, is_lines: bool
-) -> PlainAnswer:
+def _written(snapshot: LogSnapshot, documents: list[RecordText], next_offset: Offset, *, is_lines: bool) -> PlainAnswer:
     ends = (
         snapshot.log_start_offset,
         snapshot.high_watermark,
@@ -129,6 +167,5 @@ def _answer(
         content = encode_lines(documents)
     else:
         content = encode_document(FetchDocument(documents, next_offset, *ends, snapshot.log_end_offset))
-    parts.fetching.count_fetched("ndjson" if is_lines else "json", len(content))
     media_type = NDJSON if is_lines else JSON
     return PlainAnswer(_STATUS + _HEAD % (*ends, next_offset, len(content), media_type.encode()), content)

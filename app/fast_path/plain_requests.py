@@ -16,9 +16,13 @@ from typing import Any, ClassVar
 from app.http.bodies.body import BODY_BYTES_ALWAYS_TAKEN
 from app.http.bodies.body_sink import SINK_BYTES_MIN, BodyBuffers, BodySink
 from app.http.bodies.byte_budget import Hold
+from app.http.connection.crowd_member import CrowdMember
 from app.http.connection.deferred_answer import DeferredAnswer, failed_request, log_access, make_cycle, scope_of
 from app.http.connection.fast_path_interface import (
     AnswerWait,
+    CrowdWait,
+    Late,
+    Outcome,
     PlainAnswer,
     PlainCall,
     PlainDispatcher,
@@ -27,6 +31,7 @@ from app.http.connection.fast_path_interface import (
     plain_heads,
 )
 from app.http.connection.protocol import EdgeProtocol, Stage, Waits
+from app.http.connection.response_cycle import EdgeCycle
 from app.http.transfer.file_transfer import send_at_once
 
 _CLOSE_AND_END = b"connection: close\r\n\r\n"
@@ -301,7 +306,7 @@ class PlainRequests(EdgeProtocol):
             return
         call, outcome = served
         if not isinstance(outcome, PlainAnswer):
-            self._begin(self._defer(call), outcome)
+            self._begin(self._defer(call, outcome), outcome)
             return
         if not self._answer(call, outcome):
             return
@@ -334,11 +339,12 @@ class PlainRequests(EdgeProtocol):
         self.write_answer(call, answer, keep_alive=not self._ends)
         return True
 
-    def _defer(self, call: PlainCall) -> DeferredAnswer:
-        """Return the deferred answer of a call, and let the connection wait for it."""
+    def _defer(self, call: PlainCall, outcome: Outcome | None = None) -> DeferredAnswer:
+        """Return the deferred answer of a call with this outcome, and let the connection wait for it."""
         # Whatever the time that an idle connection had left.
         self._waits_for = Waits.NOTHING
-        deferred = DeferredAnswer(self, call)
+        in_crowd = isinstance(outcome, CrowdWait)
+        deferred = CrowdMember(self, call, outcome) if in_crowd else DeferredAnswer(self, call)  # type: ignore[arg-type]
         deferred.keep_alive = not self._ends
         self.cycle = deferred  # type: ignore[assignment]
         self._active = deferred
@@ -364,9 +370,12 @@ class PlainRequests(EdgeProtocol):
         return True
 
     def _begin(
-        self, deferred: DeferredAnswer, outcome: AnswerWait | Coroutine[Any, Any, PlainAnswer] | Exception
+        self, deferred: DeferredAnswer, outcome: AnswerWait | CrowdWait | Coroutine[Any, Any, PlainAnswer] | Exception
     ) -> None:
-        if isinstance(outcome, AnswerWait):
+        if isinstance(outcome, CrowdWait):
+            assert isinstance(deferred, CrowdMember)
+            deferred.join(is_impatient=self._has_said_all)
+        elif isinstance(outcome, AnswerWait):
             deferred.wait(outcome)
         elif isinstance(outcome, Exception):
             deferred.fail(outcome)
@@ -406,8 +415,8 @@ class PlainRequests(EdgeProtocol):
         if self._active is deferred and not deferred.disconnected:
             self.on_response_complete()
 
-    def run_late(self, deferred: DeferredAnswer, error: Exception) -> None:
-        """Let the application answer ``error`` in place of the deferred answer."""
+    def run_late(self, deferred: DeferredAnswer, late: Exception | Late) -> None:
+        """Let the application answer with ``late`` in place of the deferred answer."""
         self._answer_by = math.inf
         call = deferred.call
         scope = self._scope_of(call.head)
@@ -417,8 +426,14 @@ class PlainRequests(EdgeProtocol):
         if self.cycle is deferred:  # type: ignore[comparison-overlap]
             self.cycle = cycle
         context = contextvars.copy_context()
-        context.run(self.fast_path.resume, scope, call, error)
-        context.run(self._start_asgi_task, cycle, self.app)
+        context.run(self.fast_path.resume, scope, call, late)
+        if isinstance(late, Exception):
+            context.run(self._start_asgi_task, cycle, self.app)
+            return
+        # As where a wait ends in the application: what wakes many has counted its turns.
+        active = self._active = EdgeCycle.adopt(cycle, self)
+        active.is_impatient = self._has_said_all
+        context.run(self.run_again, active)
 
     def _scope_of(self, head: RequestHead) -> dict[str, Any]:
         scope = scope_of(self, head)

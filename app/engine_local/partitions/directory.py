@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from typing import TypeVar
 
 from app.engine.partitions import Partition
+from app.engine_local.partitions.crowds import Crowds
 from app.engine_local.partitions.fetch_waiters import FetchWaiters
 from app.engine_local.partitions.flush_pace import FlushPace
 from app.engine_local.partitions.log_start_moves import LogStartMoves
@@ -47,6 +48,7 @@ class Partitions:
         self._metrics = metrics
         self._pools = pools
         self.waiters = FetchWaiters(count_max=settings.waiter_count_max)
+        self.crowds = Crowds(self.waiters)
         self.produce_waiters = ProduceWaiters(count_max=settings.waiter_count_max, refusal=self._refusal_of)
         self.moves = LogStartMoves()
         self._limits = MailboxLimits.of(settings)

@@ -52,10 +52,12 @@ class Wake(Enum):
 class DelayedOperation(abc.ABC):
     """A request that waits. ``done`` completes exactly once, or is cancelled when the request has gone."""
 
-    __slots__ = ("_keys", "_purgatory", "_timer", "done")
+    __slots__ = ("_keys", "_purgatory", "_request_count", "_timer", "done")
 
     def __init__(self) -> None:
         self.done: asyncio.Future[Wake] = asyncio.get_running_loop().create_future()
+        # Requests that wait as this operation; see ``Purgatory.join``.
+        self._request_count = 1
         self._keys: tuple[Hashable, ...] = ()
         self._timer: asyncio.TimerHandle | None = None
         self._purgatory: Purgatory[Any] | None = None
@@ -92,9 +94,9 @@ class DelayedOperation(abc.ABC):
 class Purgatory(Generic[Key]):
     """Operations that wait for events of their keys.
 
-    At most ``count_max`` operations wait, under at most ``watch_count_max`` keys all together. ``what`` names them in
-    the refusal of one more, such as "fetches". Notifications complete at most ``completed_per_turn`` of them in a turn
-    of the loop.
+    At most ``count_max`` requests wait, under at most ``watch_count_max`` keys all together. ``what`` names them in
+    the refusal of one more, such as "fetches". An operation is one request, or several that ``join`` it. Notifications
+    complete at most ``completed_per_turn`` operations in a turn of the loop.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class Purgatory(Generic[Key]):
         self.watching: dict[Hashable, dict[DelayedOperation, None]] = {}
         """The operations by the key that they watch, so that callers see whether a key is watched."""
         self._operations: dict[DelayedOperation, None] = {}
+        self._request_count = 0
         self._watch_count = 0
         self._notified: dict[Hashable, None] = {}
         # The operations that watched a key when its round began and have no look yet, by key.
@@ -121,8 +124,8 @@ class Purgatory(Generic[Key]):
         self._closed = False
 
     def __len__(self) -> int:
-        """Return the number of operations that wait."""
-        return len(self._operations)
+        """Return the number of requests that wait."""
+        return self._request_count
 
     @property
     def key_count(self) -> int:
@@ -134,8 +137,10 @@ class Purgatory(Generic[Key]):
         """Number of keys of all operations that wait, each key counted for each operation."""
         return self._watch_count
 
-    def watch(self, operation: DelayedOperation, keys: Iterable[Key], *, wait_ms: float) -> bool:
+    def watch(self, operation: DelayedOperation, keys: Iterable[Key], *, wait_ms: float | None) -> bool:
         """Let a new ``operation`` wait for its keys, at most ``wait_ms``. Return whether it is complete already.
+
+        Without ``wait_ms`` its owner cancels it in time.
 
         Raises:
             Problem: overloaded; too many operations wait already. The operation was not taken.
@@ -143,14 +148,11 @@ class Purgatory(Generic[Key]):
         if self._completes_now(operation):
             return True
         watched = tuple(dict.fromkeys(keys))
-        if len(self._operations) >= self._count_max or self._watch_count + len(watched) > self._watch_count_max:
-            raise Problem(
-                kinds.OVERLOADED,
-                f"{len(self._operations)} {self._what} wait already",
-                retry_after_ms=WAITERS_RETRY_AFTER_MS,
-            )
+        if self._request_count >= self._count_max or self._watch_count + len(watched) > self._watch_count_max:
+            raise self._overloaded()
         operation._keys, operation._purgatory = watched, self  # noqa: SLF001 - the two classes are one mechanism
         self._operations[operation] = None
+        self._request_count += 1
         self._watch_count += len(watched)
         for key in watched:
             self.watching.setdefault(key, {})[operation] = None
@@ -158,9 +160,38 @@ class Purgatory(Generic[Key]):
         if self._is_ready(operation):
             self._complete(operation, Wake.AVAILABLE)
             return True
-        loop = asyncio.get_running_loop()
-        operation._timer = loop.call_later(max(0.0, wait_ms) / 1000, self.expire, operation)  # noqa: SLF001
+        if wait_ms is not None:
+            loop = asyncio.get_running_loop()
+            operation._timer = loop.call_later(max(0.0, wait_ms) / 1000, self.expire, operation)  # noqa: SLF001
         return False
+
+    def join(self, operation: DelayedOperation) -> None:
+        """Let one more request wait as ``operation``, which waits already and watches what the request would watch.
+
+        Raises:
+            Problem: overloaded; too many requests wait already.
+        """
+        if self._request_count >= self._count_max:
+            raise self._overloaded()
+        operation._request_count += 1  # noqa: SLF001
+        self._request_count += 1
+
+    def part(self, operation: DelayedOperation) -> None:
+        """Let one request of ``operation`` wait no more. The last one cancels it. A complete one stays as it is."""
+        if operation not in self._operations:
+            return
+        if operation._request_count == 1:  # noqa: SLF001
+            self.cancel(operation)
+            return
+        operation._request_count -= 1  # noqa: SLF001
+        self._request_count -= 1
+
+    def _overloaded(self) -> Problem:
+        return Problem(
+            kinds.OVERLOADED,
+            f"{self._request_count} {self._what} wait already",
+            retry_after_ms=WAITERS_RETRY_AFTER_MS,
+        )
 
     def notify(self, key: Key) -> None:
         """Look at the operations that watch ``key``, which has changed, after the caller's turn of the loop.
@@ -261,6 +292,7 @@ class Purgatory(Generic[Key]):
         if operation not in self._operations:
             return
         del self._operations[operation]
+        self._request_count -= operation._request_count  # noqa: SLF001
         keys, operation._keys = operation._keys, ()  # noqa: SLF001
         self._watch_count -= len(keys)
         for key in keys:

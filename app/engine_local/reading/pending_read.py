@@ -8,7 +8,8 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from app.engine.reading import Read, ReadOutcome
-from app.engine_local.partitions.fetch_waiters import FetchWaiter, Wake
+from app.engine.waiting import Waiting
+from app.engine_local.partitions.fetch_waiters import Wake
 from app.engine_local.reading.limit_checks import LimitChecks
 from app.engine_local.reading.ranges import read_range
 from app.event_loop.pools import call_in
@@ -30,7 +31,7 @@ class LocalPendingRead:
         log: PartitionLog,
         request: Read,
         start: Offset,
-        held: LogSnapshot | FetchWaiter,
+        held: LogSnapshot | Waiting,
         checks: LimitChecks,
         readers: Executor,
     ) -> None:
@@ -42,7 +43,7 @@ class LocalPendingRead:
         self._request = request
         self._start = start
         self._snapshot = held if isinstance(held, LogSnapshot) else None
-        self.waiting = held if isinstance(held, FetchWaiter) else None
+        self.waiting = None if isinstance(held, LogSnapshot) else held
         self._checks = checks
         self._readers = readers
 

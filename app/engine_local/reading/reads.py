@@ -19,6 +19,7 @@ from app.engine.reading import (
     SplitOptions,
     StoredBatches,
 )
+from app.engine.waiting import Waiting
 from app.engine_local.partitions.directory import Partitions
 from app.engine_local.partitions.fetch_waiters import FetchWaiter, Wake, known_place
 from app.engine_local.reading.limit_checks import LimitChecks
@@ -63,6 +64,10 @@ class LocalReads:
         if read.wait_ms > 0 and not await self._ends_before(snapshot, read, start):
             held = await self._wait(partition, start, read)
         return LocalPendingRead(partition, read, start, held, self.checks, self._readers)
+
+    def go_on(self, partition: PartitionLog, read: Read, start: Offset, waited: Waiting) -> LocalPendingRead:
+        """Return the pending read that ``begin`` would have returned, whose wait is over by now."""
+        return LocalPendingRead(partition, read, start, waited, self.checks, self._readers)
 
     async def _ends_before(self, snapshot: LogSnapshot, read: Read, start: Offset) -> bool:
         """Return whether the range is complete already, so that a wait brings no more records."""

@@ -15,6 +15,7 @@ from uvicorn.protocols.utils import get_client_addr
 
 from app.http.connection.fast_path_interface import (
     AnswerWait,
+    Late,
     PlainAnswer,
     PlainCall,
     PlainDispatcher,
@@ -48,8 +49,8 @@ class DeferringConnection(Connection, Protocol):
     def end_deferred(self, deferred: DeferredAnswer) -> None:
         """Go on with the next request, because the answer is complete."""
 
-    def run_late(self, deferred: DeferredAnswer, error: Exception) -> None:
-        """Let the application answer ``error`` instead."""
+    def run_late(self, deferred: DeferredAnswer, late: Exception | Late) -> None:
+        """Let the application answer with ``late`` instead."""
 
     def wait_for_answer(self, deferred: DeferredAnswer, timeout_ms: int) -> None:
         """Call ``deferred.expire`` after ``timeout_ms``, unless the answer is complete by then."""
@@ -188,6 +189,12 @@ class DeferredAnswer:
             self.disconnected = True
             return
         self._connection.run_late(self, error)
+
+    def stop_waiting(self) -> None:
+        """Do nothing: what it waits for is not there for its client alone."""
+
+    def watch_client(self) -> None:
+        """Do nothing: a begun request is carried out, also for a client that has left."""
 
     def lose_client(self) -> None:
         """End the transfer, because the connection is gone. A begun request is still carried out (invariant 8)."""

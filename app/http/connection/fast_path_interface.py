@@ -7,7 +7,8 @@ that the fast path leaves alone, go through httptools to the application. ``app.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import abc
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -171,7 +172,28 @@ class AnswerWait(NamedTuple):
     expired: Callable[[], PlainAnswer]
 
 
-Outcome = PlainAnswer | AnswerWait | Coroutine[Any, Any, PlainAnswer] | Exception
+class CrowdWait(abc.ABC):
+    """An answer that a call waits for together with others. Each gets a ``CrowdMember``, which is answered once."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def join(self, member: Any) -> None:
+        """Let ``member`` wait. It may raise the errors of the application."""
+
+    @abc.abstractmethod
+    def leave(self, member: Any) -> bool:
+        """End the wait of ``member`` without an answer. Return whether it waited."""
+
+    @abc.abstractmethod
+    def expire(self, member: Any) -> None:
+        """Have ``member`` answered soon with what there is, if it waits."""
+
+
+Late = Callable[[Any], Awaitable[Any]]
+"""A function that answers a request in the application, given its ``Request``, when its wait is over."""
+
+Outcome = PlainAnswer | AnswerWait | CrowdWait | Coroutine[Any, Any, PlainAnswer] | Exception
 
 
 class Peer(Protocol):
@@ -225,8 +247,8 @@ class PlainDispatcher(Protocol):
     def hold_large(self, target: ResolvedTarget, length: int) -> Hold | None:
         """Hold memory for the whole of a body that comes in through a sink; ``None`` if it must not, or not now."""
 
-    def resume(self, scope: dict[str, Any], call: PlainCall, error: Exception) -> None:
-        """Let the application answer ``error`` for a call that the fast path has begun, in the current context."""
+    def resume(self, scope: dict[str, Any], call: PlainCall, late: Exception | Late) -> None:
+        """Let the application answer with ``late`` a call that the fast path has begun, in the current context."""
 
     def enter(self, call: PlainCall) -> None:
         """Let log lines of the current context name the call."""

@@ -101,7 +101,7 @@ class EdgeProtocol(TimedProtocol):
                 active.closes = True
             else:
                 active.keep_alive = False
-        if isinstance(active, EdgeCycle):
+        if active is not None:
             active.stop_waiting()
         return True
 
@@ -159,7 +159,7 @@ class EdgeProtocol(TimedProtocol):
             raise Refusal(Problem(kinds.OVERLOADED, f"more than {PIPELINED_REQUESTS_MAX} requests wait here"))
         self._content_length = content_length
         self.on_headers_complete()
-        if self.pipeline and isinstance(self._active, EdgeCycle):
+        if self.pipeline and self._active is not None:
             self._active.watch_client()
         # Not earlier, because a refusal before this finds no cycle of this request.
         self._stage = Stage.BODY

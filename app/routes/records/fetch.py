@@ -22,6 +22,7 @@ from app.routes.records.partition_fetch import (
     FAST_PATH_BATCHES_PARAMETERS,
     FAST_PATH_TEXT_PARAMETERS,
     AnyFetchParameters,
+    answer_of,
     fetch_partition,
 )
 from schemas.records import FetchResult
@@ -45,6 +46,7 @@ router = APIRouter(tags=["records"])
     varies=True,
     quota=QuotaKind.FETCH,
     sends_files=True,
+    answers_late=answer_of,
 )
 @answered_on_connection(
     fetch_json,
@@ -52,6 +54,7 @@ router = APIRouter(tags=["records"])
     parameters=FAST_PATH_TEXT_PARAMETERS,
     varies=True,
     quota=QuotaKind.FETCH,
+    answers_late=answer_of,
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_records(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.access.needs import access_of
 from app.access.operations import Operation, topic_resource
 from app.engine.partitions import Partition
-from app.engine.reading import Read, ReadOutcome
+from app.engine.reading import PendingRead, Read, ReadOutcome
 from app.engine.topic_ids import check_topic_id
 from app.fast_path.declarations import cache_query
 from app.fetch.fetch_headers import RECORD_FORM, aborted_header, fetched_headers
@@ -26,7 +26,7 @@ from app.fetch.fetching import Fetching
 from app.fetch.message_sets import read_message_set
 from app.http.bodies.byte_budget import NO_HOLD, Hold
 from app.http.compression import plain_etag
-from app.http.connection.parking import until
+from app.http.connection.parking import Answer, until
 from app.http.methods import sends_body
 from app.http.transfer.zero_copy import SliceResponse
 from app.media_types import JSON, MESSAGE_SET, NDJSON, OCTETS, RECORD_BATCHES
@@ -82,6 +82,10 @@ class AnswerForm:
         if self.is_raw:
             return "raw"
         return {NDJSON: "ndjson", MESSAGE_SET: "message_set"}.get(self.media_type, "json")
+
+    def bytes_max(self, limit: int) -> int:
+        """Return the limit on the stored bytes of a response, of which other bounds are ``limit``."""
+        return limit if self.is_raw else min(limit, DECODED_BYTES_MAX)
 
     @property
     def tag(self) -> str:
@@ -267,14 +271,27 @@ async def fetch_partition(
     form = parameters.form(media_type)
     check_topic_id(log.name.topic, log.topic_id, parameters.topic_id)
     quotas, client = fetching.quotas, Client.of_request()
-    wanted = parameters.request(
-        quotas.fetch_bytes_max(client, fetching.settings.fetch_bytes_max), fetching.engine.now_ms()
-    )
+    bytes_max = quotas.fetch_bytes_max(client, fetching.settings.fetch_bytes_max)
+    wanted = parameters.request(form.bytes_max(bytes_max), fetching.engine.now_ms())
     cache_query(request, parameters)
-    if not form.is_raw:
-        wanted = replace(wanted, max_bytes=min(wanted.max_bytes, DECODED_BYTES_MAX))
-    partition = log.name.partition
     pending = await fetching.engine.reads.begin(log, wanted)
+    answer = answer_of(log, fetching, parameters, form, wanted, pending)
+    return await answer(request) if pending.waiting is None else await until(request, pending.waiting, answer)
+
+
+def answer_of(
+    log: Partition,
+    fetching: Fetching,
+    parameters: FetchParameters,
+    form: AnswerForm,
+    wanted: Read,
+    pending: PendingRead,
+) -> Answer:
+    """Return the function that answers with the outcome of ``pending``, a read as ``wanted``, when its wait is over.
+
+    It may raise the errors of ``fetch_partition``.
+    """
+    partition = log.name.partition
 
     async def answer(request: Request) -> Response:
         # Rights may have changed while it waited.
@@ -293,6 +310,7 @@ async def fetch_partition(
 
             prepared, hold = await fetching.rooms.decode(attempt)
         with hold.released_on_error():
+            quotas, client = fetching.quotas, Client.of_request()
             size_bytes = prepared.size_bytes if sends_body(request.scope) else 0
             throttle_ms = quotas.charge_fetch(client, size_bytes)
             if throttle_ms:
@@ -302,7 +320,7 @@ async def fetch_partition(
             hold.settle(len(prepared.content), always_bytes=TEXT_BYTES_MIN)
             return _respond(request, log, parameters, form, prepared, fetching.count_fetched, hold)
 
-    return await answer(request) if pending.waiting is None else await until(request, pending.waiting, answer)
+    return answer
 
 
 def _prepare_slices(outcome: ReadOutcome) -> _Prepared:

@@ -27,7 +27,7 @@ from app.routes.dependencies import (
     within_produce_quota,
 )
 from app.routes.records.idempotence_headers import BatchesKeyOf
-from app.routes.records.partition_fetch import FAST_PATH_BATCHES_PARAMETERS, FetchParameters, fetch_partition
+from app.routes.records.partition_fetch import FAST_PATH_BATCHES_PARAMETERS, FetchParameters, answer_of, fetch_partition
 from app.routes.records.produce_requests import (
     FAST_PATH_PARTITION_PARAMETERS,
     BatchProduceParameters,
@@ -99,6 +99,7 @@ async def produce_record_batches(
     varies=True,
     quota=QuotaKind.FETCH,
     sends_files=True,
+    answers_late=answer_of,
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_record_batches(

@@ -27,7 +27,12 @@ from app.routes.dependencies import (
     within_produce_quota,
 )
 from app.routes.records.idempotence_headers import IdempotenceOf, TopicKeyOf, no_transactional_id
-from app.routes.records.partition_fetch import FAST_PATH_TEXT_PARAMETERS, TextFetchParameters, fetch_partition
+from app.routes.records.partition_fetch import (
+    FAST_PATH_TEXT_PARAMETERS,
+    TextFetchParameters,
+    answer_of,
+    fetch_partition,
+)
 from app.routes.records.produce_requests import (
     TRANSACTIONS_NEED_A_PARTITION,
     PartitionProduceOf,
@@ -112,6 +117,7 @@ async def produce_record_lines_to_topic(
     parameters=FAST_PATH_TEXT_PARAMETERS,
     varies=True,
     quota=QuotaKind.FETCH,
+    answers_late=answer_of,
 )
 @needs(Operation.READ, ResourceKind.TOPIC)
 async def fetch_record_lines(
