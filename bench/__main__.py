@@ -31,6 +31,7 @@ from bench import (
     bench_scale,
     bench_tiny,
     bench_under_bulk,
+    bench_waking,
     report,
 )
 from bench.machine import choose_cores, description, running_on
@@ -50,6 +51,7 @@ BENCHES: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "json": bench_json.measure,
     "records": bench_records.rows,
     "poll": bench_poll.measure,
+    "waking": bench_waking.measure,
     "latency": bench_latency.measure,
     "crowd": bench_crowd.measure,
     "scale": bench_scale.measure,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import select
 import socket
 import time
 from collections.abc import Iterator
@@ -57,21 +56,16 @@ class Waiters:
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    """Rows: one of many waiters is answered, and all waiters of one partition are."""
+    """Rows: one of many waiters is answered."""
     cores = choose_cores()
     count = SMOKE_WAITERS if plan.smoke else WAITERS
     with RollwayServer(plan.data_dir / BENCH, cores.server) as ours:
         ours.create_topic("poll", count, flush_policy="interval")
-        ours.create_topic("poll-all", 1, flush_policy="interval")
         with connections(ours.address, count) as opened, connect(ours.address) as producer:
             waiters = Waiters(opened, "poll")
             samples = [_one_by_one(ours, waiters, producer, count, plan) for _ in range(plan.rounds)]
         name = f"long poll, append to answer, p99 of one of {count:,} waiters"
         yield row_of(BENCH, name, "ms", samples, goal=Goal("value", "<=", GOAL_MS))
-        with connections(ours.address, count) as opened, connect(ours.address) as producer:
-            samples = [_all_at_once(ours, opened, producer, plan, number) for number in range(plan.rounds)]
-        name = f"long poll, append to answer, p99 of {count:,} waiters woken at once"
-        yield row_of(BENCH, name, "ms", samples)
 
 
 def _one_by_one(server: RollwayServer, waiters: Waiters, producer: socket.socket, count: int, plan: Plan) -> Sample:
@@ -102,33 +96,3 @@ def _wait_until_waiting(server: RollwayServer, count: int) -> None:
         if time.monotonic() > deadline:
             raise BenchError(f"{count} long polls were sent, and fewer wait.")
         time.sleep(0.01)
-
-
-def _all_at_once(
-    server: RollwayServer, opened: list[socket.socket], producer: socket.socket, plan: Plan, number: int
-) -> Sample:
-    """One append that all wait for."""
-    plan.say(f"{BENCH}: all waiters of one partition")
-    histogram = Histogram()
-    buffer = memoryview(bytearray(64 * 1024))
-    offset = number
-    by_number = {connection.fileno(): connection for connection in opened}
-    with select.epoll() as poll:
-        for connection in opened:
-            connection.sendall(_wait("poll-all", 0, offset))
-            poll.register(connection.fileno(), select.EPOLLIN)
-        _wait_until_waiting(server, len(opened))
-        cpu = server.cpu_seconds()
-        started = time.perf_counter()
-        producer.sendall(post(records_path("poll-all"), record_batch(1, 100)))
-        while by_number:
-            for ready, _ in poll.poll(30):
-                if ready in by_number:
-                    take_answer(by_number.pop(ready), buffer)
-                    histogram.add(time.perf_counter() - started)
-                    poll.unregister(ready)
-        elapsed = time.perf_counter() - started
-        cpu = server.cpu_seconds() - cpu
-    take_answer(producer, buffer)
-    table = histogram.table()
-    return Sample(table["p99_ms"], cpu / elapsed, None, table)
