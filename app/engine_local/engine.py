@@ -17,8 +17,8 @@ from app.engine_local.keyed_log import KeyedLog
 from app.engine_local.partitions.appends import LocalAppends
 from app.engine_local.partitions.directory import Partitions
 from app.engine_local.partitions.partition_writer import PartitionWriter
-from app.engine_local.partitions.topic_ids import TopicIds
 from app.engine_local.reading.reads import LocalReads
+from app.engine_local.topic_ids import TopicIds
 from app.engine_local.topics import LocalTopics
 from app.engine_local.transactions.coordinator import TransactionCoordinator
 from app.engine_local.transactions.limits import TransactionLimits
