@@ -1,7 +1,7 @@
 """Plain fetches of one partition that wait: those that will get the same bytes wait as one crowd.
 
 What wakes a crowd has one answer made for it, which goes to each of its connections. The answer is made again if the
-log has moved meanwhile, so nobody gets less than a fetch that waits alone. A member whose answer is not this one is
+log has moved meanwhile, so no member gets less than a fetch that waits alone. A member whose answer is not this one is
 answered by its route, as if it had waited there: the topic is gone, there are quotas by now, its rights are not known,
 or the records are not small and in memory.
 

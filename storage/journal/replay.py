@@ -33,7 +33,7 @@ _logger = logging.getLogger(__name__)
 
 _REMEDY = "restore it, or give up what only the journal holds: make the folder empty, and start again"
 _BLOCKS_READ = 256
-_BASE_OFFSET_BYTES = 8
+_BASE_OFFSET_BYTES, _CRC_AT = 8, 17
 
 
 class _Entry(NamedTuple):
@@ -179,10 +179,10 @@ class JournalReplay:
             return
         for start, stored in _whole_batches(segment, base_offset, position):
             wanted = content[start : start + len(stored)]
-            # A torn write may end in a base offset, which no CRC covers.
+            # A torn write may end in the first bytes of a batch, which no CRC covers.
             if stored[:_BASE_OFFSET_BYTES] != wanted[:_BASE_OFFSET_BYTES]:
                 return
-            if stored != wanted:
+            if stored[_CRC_AT:] != wanted[_CRC_AT:]:
                 raise CorruptionError(
                     f"{segment.path} has another batch at byte {position + start} than the journal in "
                     f"{self._directory}: another program has written it since the last stop; {_REMEDY}"

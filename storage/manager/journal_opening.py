@@ -6,9 +6,10 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
+from log_model.errors import CorruptionError
 from log_model.names import PartitionName
 from storage.disk.directory_checkpoints import DirectoryCheckpoints
-from storage.disk.file_names import partition_directory_name
+from storage.disk.file_names import CLEAN_SHUTDOWN_MARKER, META_PROPERTIES, partition_directory_name
 from storage.disk.file_system import FileSystem
 from storage.disk.topic_metadata import mark_journal
 from storage.journal.journal import Journal
@@ -69,6 +70,21 @@ class JournalOpening:
             self._checkpoints.raise_recovery_point(PartitionName(known[topic_id].name, partition), end)
         _logger.info("%d bytes of the journal were written to their segments again", replay.replayed_bytes)
         self.mark.write(None)
+
+    def refuse_unknown_entries(self) -> None:
+        """Refuse a directory whose ``meta.properties`` is lost if its journal may have what the segments lack.
+
+        Raises:
+            CorruptionError: the last stop was not clean, and there are files of a journal.
+        """
+        if self._file_system.exists(self._logs_directory / CLEAN_SHUTDOWN_MARKER):
+            return
+        if self._file_system.is_directory(self._directory) and self._file_system.list_directory(self._directory):
+            raise CorruptionError(
+                f"{self._logs_directory / META_PROPERTIES} is missing, and the service was not stopped cleanly. It "
+                f"names the journal in {self._directory}, which may have records that the segments lack: restore the "
+                "file, or give those records up: make the folder empty, and start again"
+            )
 
     def make(self, limits: JournalLimits) -> Journal:
         """Return the journal of this run. It touches the disk at its first flush."""

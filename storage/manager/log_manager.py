@@ -159,6 +159,7 @@ class LogManager:
     def _load(self, node_id: int, meter: RecoveryMeter, recovery_threads: int) -> None:
         properties = read_meta_properties(self.file_system, self.logs_directory)
         if properties is None:
+            self._journal_opening.refuse_unknown_entries()
             properties = MetaProperties(new_topic_id(), node_id, new_topic_id())
             write_meta_properties(self.file_system, self.logs_directory, properties)
         records = self._registry.load()

@@ -12,6 +12,8 @@ from client.tests.twins import plain_python as plain_library
 
 CHOOSERS = (
     "app.fast_path.fetch.compiled_handlers",
+    "app.engine_local.partitions.group_flushes.plain_append",
+    "app.fast_path.fetch_crowds.compiled_connections",
     "app.fast_path.produce.compiled_handlers",
     "app.metrics.distributions.compiled",
     "app.record_json.json_values.compiled",
@@ -27,7 +29,6 @@ OTHERS = (
     # The parser: without it no request is answered on its connection, which is not what the plain twin of a test is.
     "app.http.connection.fast_path_interface.plain_heads",
     # Used by the compiled handlers alone, which compiled_handlers stands for.
-    "app.engine_local.partitions.group_flushes.plain_append",
     "app.fast_path.produce.plain_append",
 )
 """Variables of the same kind that ``plain_python`` leaves as they are."""

@@ -3,9 +3,8 @@
 A fetch that waits alone is woken by a future, and makes an answer of its own. The fetches of a crowd wait as one
 operation of the purgatory, and what wakes it answers all of them with one answer. The purgatory counts each of them.
 
-Answering is spread over turns of the loop of about ``TURN_SECONDS`` each, so that a crowd holds up nobody. Whoever
-comes first ends the wait of a member: an answer, ``leave``, or ``expire``. All of them first call ``_take``, which ends
-it once.
+Answering is spread over turns of the loop of about ``TURN_SECONDS`` each, so that other requests go on in between.
+An answer, ``leave`` or ``expire`` ends the wait of a member. Each of them first calls ``_take``, which ends it once.
 
 Thread: the event loop.
 """

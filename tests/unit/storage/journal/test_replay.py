@@ -390,3 +390,22 @@ def test_offsets_below_the_end_of_the_journal_count_as_durable() -> None:
     stand = committed(3)
     found = stand.after_power_cut()
     assert [log.recovery_point for log in found.logs] == [3, 3, 3]
+
+
+def test_a_lost_meta_properties_gives_up_no_records() -> None:
+    """It names the journal: a new file would let the next start pass the journal by."""
+    stand = committed(2)
+    disk = stand.disk.power_cut()
+    disk.unlink(META_PROPERTIES)
+    with pytest.raises(CorruptionError, match=r"meta\.properties is missing, and the service was not stopped cleanly"):
+        again(disk)
+    for name in disk.list_directory(JOURNAL_DIRECTORY):
+        disk.unlink(JOURNAL_DIRECTORY / name)
+    assert len(again(disk).logs) == 3
+
+
+def test_a_lost_meta_properties_after_a_clean_stop_is_made_again() -> None:
+    stand = committed(2)
+    assert stand.manager.close()
+    stand.disk.unlink(META_PROPERTIES)
+    assert ends(again(stand.disk)) == [2, 2, 2]
