@@ -103,7 +103,7 @@ def acknowledge_before_fsync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Segment, "flush", lambda self, written_bytes=None: None)
 
 
-@defect(POWER_CUT)
+@defect(POWER_CUT, found_by=4)
 def no_directory_fsync_at_roll(patch: pytest.MonkeyPatch) -> None:
     roll = LogWriter.roll
 
@@ -140,12 +140,12 @@ def no_fsync_of_the_old_segment_at_roll(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Segment, "seal", seal_without)
 
 
-@defect(POWER_CUT)
+@defect(POWER_CUT, found_by=14)
 def log_start_not_durable_before_deletion(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogWriter, "_save_log_start", lambda self, log_start_offset: None)
 
 
-@defect(POWER_CUT, found_by=1)
+@defect(POWER_CUT, found_by=6)
 def clean_marker_before_the_last_flush(patch: pytest.MonkeyPatch) -> None:
     close = LogManager.close
 
@@ -156,19 +156,19 @@ def clean_marker_before_the_last_flush(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogManager, "close", close_late)
 
 
-@defect(POWER_CUT)
+@defect(POWER_CUT, found_by=12)
 def visible_before_durable(patch: pytest.MonkeyPatch) -> None:
     shown = WrittenState.shown
     patch.setattr(WrittenState, "shown", lambda self, _bound, damage: shown(self, self.log_end, damage))
 
 
-@defect(POWER_CUT)
+@defect(POWER_CUT, found_by=8)
 def recovery_point_ahead_of_the_fsync(patch: pytest.MonkeyPatch) -> None:
     append = LogWriter.append
 
     def append_and_advance(self: LogWriter, group: Sequence[AppendRequest]) -> Any:
         answers = append(self, group)
-        self.recovery_point = self.written.log_end.offset
+        self.fsynced_end = self.written.log_end.offset
         return answers
 
     patch.setattr(LogWriter, "append", append_and_advance)
@@ -304,7 +304,7 @@ def an_aborted_transaction_is_looked_for_in_one_segment_only(patch: pytest.Monke
     )
 
 
-@defect(POWER_CUT, found_by=2)
+@defect(POWER_CUT)
 def transaction_index_is_not_durable_at_the_roll(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionIndex, "flush", lambda self: None)
     patch.setattr(TransactionCheckpoint, "note", lambda self, base_offset, content, known: None)
