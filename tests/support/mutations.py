@@ -310,7 +310,7 @@ def transaction_index_is_not_durable_at_the_roll(patch: pytest.MonkeyPatch) -> N
     patch.setattr(TransactionCheckpoint, "note", lambda self, base_offset, content, known: None)
 
 
-@defect(POWER_CUT)
+@defect(POWER_CUT, found_by=10)
 def transaction_index_is_not_made_anew_after_a_crash(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SegmentTransactions, "replace", lambda self, transactions: None)
 
