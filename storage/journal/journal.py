@@ -75,7 +75,7 @@ class Journal:
         """
         answers: list[bool | PartitionFailedError] = [False] * len(logs)
         with self._writing:
-            if not self._can_write():
+            if self._has_ended:
                 return answers
             taken: list[tuple[int, _Taken]] = []
             try:
@@ -91,7 +91,7 @@ class Journal:
                     log.writer.flushing.release()
                     if not isinstance(found, _Taken):
                         answers[place] = found
-                if taken:
+                if taken and self._can_write():
                     self._make_durable(taken, answers)
             finally:
                 for _, each in taken:

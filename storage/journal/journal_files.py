@@ -91,12 +91,17 @@ class JournalFiles:
         return self._limits.file_count_max <= 0
 
     def prepare(self) -> None:
-        """Make the folder and the first file, or take those of an earlier journal. Durable: on return."""
+        """Make the folder and the first file, or take those of an earlier journal, but not more than the limits allow.
+
+        Durable: on return.
+        """
         if not self._file_system.is_directory(self.directory):
             self._file_system.make_directory(self.directory)
         self._file_system.sync_directory(self.directory.parent)
         for name in self._file_system.list_directory(self.directory):
-            if name.endswith(FILE_SUFFIX) and self._count < self._limits.file_count_max:
+            if name.endswith(FILE_SUFFIX) and self._count >= self._limits.file_count_max:
+                self._file_system.unlink(self.directory / name)
+            elif name.endswith(FILE_SUFFIX):
                 file = self._file_system.open(self.directory / name)
                 # A crash may have cut a step short, and what it wrote may not be durable.
                 self._free.append(JournalFile(file, 0))

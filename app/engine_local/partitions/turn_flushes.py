@@ -90,14 +90,15 @@ class TurnFlushes:
     def _end(self, flushes: Sequence[tuple[TurnMember, list[Any]]], seconds: float, answers: Sequence[Answer]) -> None:
         self._observe(seconds)
         loop = asyncio.get_running_loop()
-        self._free_if_needed()
+        self.free_if_needed()
         for (member, covered), answer in zip(flushes, answers, strict=True):
             member.end_turn(covered, answer)
         self._is_running = bool(self._waiting)
         if self._is_running:
             loop.call_soon(self._begin)
 
-    def _free_if_needed(self) -> None:
+    def free_if_needed(self) -> None:
+        """Begin to free full files of the journal in a thread, or those of a journal that has ended."""
         if self._journal.needs_freeing and self._freeing is None:
             self._freeing = asyncio.get_running_loop().run_in_executor(self._pool, self._journal.free)
             self._freeing.add_done_callback(self._freed)
@@ -106,4 +107,4 @@ class TurnFlushes:
         self._freeing = None
         done.result()
         # The journal may have ended meanwhile, and no turn comes after that.
-        self._free_if_needed()
+        self.free_if_needed()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from app.engine.appending import AppendOptions
 from app.engine_local.partitions.flush_pace import TRUST_MIN, FlushPace
 from app.engine_local.partitions.mailbox import MailboxLimits
 from app.engine_local.partitions.partition_writer import PartitionWriter
@@ -25,8 +26,9 @@ from storage.journal.journal import PIECE_BYTES_MAX, Journal
 from storage.journal.journal_files import JournalLimits
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from tests.crash.simulated_disk import Operation, SimulatedDisk
-from tests.support.writers import DATA, Gate, Observed, append_request, eventually
+from tests.crash.simulated_disk import Fault, Operation, SimulatedDisk
+from tests.support import stands
+from tests.support.writers import DATA, Gate, Observed, append_request, eventually, valid_batches
 
 INLINE = MailboxLimits(inline_bytes_max=10_000)
 LARGE = JournalLimits(3, 1024 * BLOCK_BYTES, 64 * BLOCK_BYTES)
@@ -446,6 +448,27 @@ def test_what_needs_freeing_meanwhile_is_freed_without_another_turn() -> None:
             assert member.answers == [True]
 
     asyncio.run(run())
+
+
+def test_a_journal_that_ended_without_a_turn_is_freed_by_the_checkpoint() -> None:
+    """Such as by a truncation: no flush joins a turn any more."""
+
+    async def scenario(made: stands.Stand) -> None:
+        (log,) = await made.topic("t")
+        options = AppendOptions()
+        pending = made.engine.appends.submit(log, valid_batches(log, b"x"), options)
+        await made.engine.appends.outcome_of(pending, options)
+        journal = made.engine.manager.journal
+        made.disk.fault = Fault(0, errno.EIO, kinds=frozenset({"write"}))
+        with pytest.raises(OSError, match=r"."):
+            journal.forget(log.name, log.topic_id)
+        made.disk.fault = None
+        assert journal.needs_freeing
+        await made.scheduler.run("checkpoint")
+        await eventually(lambda: not journal.needs_freeing)
+        assert log.writer.fsynced_end == 1
+
+    stands.on_stand(scenario)
 
 
 class _Member:
