@@ -52,7 +52,7 @@ ROUNDS ?= 20
 PACKAGES_DIR ?= $(VENV)/spark-packages
 
 # What is run a second time as where there is no compiler; the library's own tests look at both ways themselves.
-WITHOUT_COMPILER := tests/http/test_fetch.py tests/http/test_produce.py tests/http/test_fast_path_agrees.py
+WITHOUT_COMPILER := tests/http/test_fetch.py tests/http/test_produce.py tests/http/test_fast_path_agrees.py tests/http/test_fast_path_waits.py
 # Faults whose tests stand where the rule that they broke is tested.
 FAILURES_ELSEWHERE := tests/cases/test_broker_judged_cases.py tests/cases/test_retention_cases.py tests/cases/test_roll_cases.py tests/cases/test_swap_cases.py tests/http/test_fast_path_declarations.py tests/unit/spark/test_java.py
 PYTEST := $(BIN)/python -m pytest

@@ -171,7 +171,7 @@ class WrittenLog:
         Code that changes more than the end of the segment sets ``None``.
         """
         self._writeback = Writeback()
-        self._watch = FileWatch()
+        self._watch: FileWatch | None = None
         self.durable_end = log_end
         self._durable_lock = threading.Lock()
         self.flushing = threading.RLock()
@@ -314,6 +314,8 @@ class WrittenLog:
     def check_files(self) -> None:
         """Check the files as ``FileWatch.check``, unless that would open them."""
         if self.written.active.is_ready:
+            if self._watch is None:
+                self._watch = FileWatch()
             self._watch.check(self.written.active)
 
     def due_writeback(self, *, is_busy: bool) -> Callable[[], None] | None:
@@ -377,7 +379,7 @@ class WrittenLog:
         log_end = LogOffsetMetadata(offset, segments[-1].base_offset, Position(segments[-1].size_bytes))
         self.room = None
         # The file that it watches may be cut and written again.
-        self._watch = FileWatch()
+        self._watch = None
         self.end_epochs_at(offset, segments)
         replay_producers(self.producers, segments, offset)
         written = WrittenState.of(segments, log_start_offset, log_end)

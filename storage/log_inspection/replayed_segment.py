@@ -12,6 +12,7 @@ from storage.log_inspection.stored_files import BATCH_HEADER, LOG_OVERHEAD_BYTES
 from storage.log_inspection.stored_journal import JournalPiece
 
 SEGMENT_OFFSETS_MAX = 2**31 - 1
+_BASE_OFFSET_BYTES, _CRC_AT = 8, 17
 
 
 class ReplayedSegment:
@@ -114,11 +115,14 @@ def _find_conflict(segment: File, base_offset: int, piece: JournalPiece, content
     try:
         for batch in read_batches(segment, segment.size(), start=piece.position):
             start = batch.position - piece.position
-            # No CRC covers the offsets.
+            # No CRC covers the bytes before it: the base offset, the length and the leader epoch.
             is_possible = next_offset <= batch.base_offset <= batch.last_offset <= base_offset + SEGMENT_OFFSETS_MAX
             if start >= len(content) or not batch.is_crc_valid or not is_possible:
                 return None
-            if segment.read(batch.position, batch.size_bytes) != content[start : start + batch.size_bytes]:
+            stored, wanted = segment.read(batch.position, batch.size_bytes), content[start : start + batch.size_bytes]
+            if stored[:_BASE_OFFSET_BYTES] != wanted[:_BASE_OFFSET_BYTES]:
+                return None
+            if stored[_CRC_AT:] != wanted[_CRC_AT:]:
                 return batch.position
             next_offset = batch.last_offset + 1
     except StoredFileError:

@@ -17,6 +17,8 @@ from storage.producers.producer_entry import ProducerEntry
 # Epoch, last sequence, last offset, timestamp, time of the last change. With two bytes more it would take 16 more.
 _PACKED = struct.Struct("=hiqqq")
 _USED_MS_AT = 22
+_NONE_MOVED: set[int] = set()
+"""The value of ``moved`` while there is no ``oldest``: shared by all, and always empty."""
 _USED_MS = struct.Struct("=q")
 
 
@@ -26,7 +28,7 @@ class KnownProducers:
     Attributes:
         by_id: a ``ProducerEntry``, or the same packed, for each id; the longest unchanged comes first.
         used_ms: the time of the last change of each entry that is not packed.
-        oldest: ids as they were in order at some time, the longest unchanged last; empty until one must be forgotten.
+        oldest: ids in the order of some time, the longest unchanged last; ``None`` until one must be forgotten.
         moved: those of ``oldest`` that have changed since.
 
     Thread: only the partition's writer changes it. Any thread may read.
@@ -37,8 +39,9 @@ class KnownProducers:
     def __init__(self) -> None:
         self.by_id: dict[int, ProducerEntry | bytes] = {}
         self.used_ms: dict[int, int] = {}
-        self.oldest: list[int] = []
-        self.moved: set[int] = set()
+        # Most partitions have few producers, and an empty set takes more than all the rest.
+        self.oldest: list[int] | None = None
+        self.moved: set[int] = _NONE_MOVED
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -88,7 +91,7 @@ class KnownProducers:
             # The beginning of a dict is not searched each time: that takes longer the more was deleted from it.
             self.oldest = self.ids()
             self.oldest.reverse()
-            self.moved.clear()
+            self.moved = set()
         return False
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
@@ -106,7 +109,7 @@ class KnownProducers:
             self._forget(producer_id)
         if expired:
             # A producer that comes again must not be found at its former place.
-            self.oldest = []
+            self.oldest, self.moved = None, _NONE_MOVED
         return len(expired)
 
     def _forget(self, producer_id: int) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -29,57 +28,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from log_model.clock import Clock, ManualClock
+from tests.crash.disk_faults import Fault, Operation, os_error
+from tests.crash.simulated_file import SimulatedFile
 from tests.crash.simulated_nodes import Choice, DirectoryNode, FileNode, NameChange, Node
 
 
 class SimulatedCrash(BaseException):
     """The machine stops here. No ``Exception``: nothing of the program may catch it."""
-
-
-class Operation(NamedTuple):
-    """One operation that changes the disk; ``number`` counts from 0."""
-
-    number: int
-    kind: str
-    path: Path
-
-    def __str__(self) -> str:
-        return f"{self.number} {self.kind} {self.path.name}"
-
-
-@dataclass(slots=True)
-class Fault:
-    """Let one operation fail with ``error``: the one numbered ``at`` of those since the fault was set, from 0.
-
-    With ``lasting`` all later ones fail too. Only operations of ``kinds`` fail, if given; all are counted, also
-    when the fault moves to another disk. ``written`` is the part of a failing write that reaches the file, 0 to 1.
-    """
-
-    at: int
-    error: int = errno.EIO
-    written: float = 0.5
-    lasting: bool = False
-    kinds: frozenset[str] | None = None
-    hits: int = 0
-    seen: int = 0
-    struck: str = ""
-
-    def strikes(self, kind: str, path: Path) -> bool:
-        number, self.seen = self.seen, self.seen + 1
-        if number != self.at and not (self.lasting and number > self.at):
-            return False
-        if self.kinds is not None and kind not in self.kinds:
-            return False
-        self.hits += 1
-        self.struck = f"{kind} {path.name}"
-        return True
-
-
-FULL_DISK_KINDS = frozenset({"extend", "make_directory"})
-"""What a full disk refuses for sure: there are no more blocks, but overwriting and small changes of names go on."""
-
-SPACE_KINDS = FULL_DISK_KINDS | {"create", "write", "truncate", "sync", "sync_all", "rename"}
-"""What a disk without space may refuse; removing, cutting and syncing a directory need none."""
 
 
 _EXTREMES: list[tuple[float, float, float]] = [(0, 0, 0), (0, 1, 1), (1, 1, 0), (1, 1, 1), (0, 0, 1)]
@@ -116,95 +71,6 @@ class SimulatedWholeSync:
         self._disk.sync_all(self._path)
 
     def close(self) -> None: ...
-
-
-class SimulatedFile:
-    """One open file of a ``SimulatedDisk``."""
-
-    def __init__(self, disk: SimulatedDisk, path: Path, node: FileNode, *, writable: bool) -> None:
-        self._disk = disk
-        self._path = path
-        self._node: FileNode | None = node
-        self._writable = writable
-
-    @property
-    def path(self) -> Path:
-        return self._path
-
-    def fileno(self) -> int:
-        raise io.UnsupportedOperation("a file in memory has no descriptor")
-
-    def _open_node(self) -> FileNode:
-        if self._node is None:
-            raise ValueError(f"{self._path} is closed")
-        return self._node
-
-    def _writable_node(self) -> FileNode:
-        node = self._open_node()
-        if not self._writable:
-            raise OSError(errno.EBADF, "opened for reading only", str(self._path))
-        return node
-
-    def size(self) -> int:
-        return self._open_node().size
-
-    def is_at(self, path: Path) -> bool:
-        return self._disk.find(path) is self._open_node()
-
-    def read(self, position: int, length: int) -> bytes:
-        if position < 0 or length < 0:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(self._path))
-        node = self._open_node()
-        self._disk.check_alive()
-        return bytes(memoryview(node.buffer)[position : min(position + length, node.size)])
-
-    def read_cached(self, position: int, length: int) -> bytes | bytearray | None:
-        return self.read(position, length)
-
-    def begin_writeback(self, position: int, length: int) -> None: ...  # what is not synced may survive without it
-
-    def write(self, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
-        node = self._writable_node()
-        if position < 0:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(self._path))
-        content = b"".join(parts)
-        if not content:
-            return
-        kind = "extend" if position + len(content) > node.size else "write"
-        fault = self._disk.begin(kind, self._path)
-        if fault is not None:
-            arrived = memoryview(content)[: int(len(content) * fault.written)]
-            if arrived:
-                self._disk.touch(node)
-                node.put(position, arrived)
-            raise _os_error(fault, self._path)
-        self._disk.touch(node)
-        node.put(position, memoryview(content))
-
-    def truncate(self, size: int) -> None:
-        node = self._writable_node()
-        if size < 0:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(self._path))
-        kind = "truncate" if size >= node.size else "cut"
-        fault = self._disk.begin(kind, self._path)
-        if fault is not None:
-            raise _os_error(fault, self._path)
-        self._disk.touch(node)
-        node.set_size(size)
-
-    def sync(self) -> None:
-        node = self._open_node()
-        fault = self._disk.begin("sync", self._path)
-        if fault is not None:
-            node.drop_dirty()
-            raise _os_error(fault, self._path)
-        if node.has_lost:
-            node.drop_dirty()
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(self._path))
-        node.sync()
-
-    def close(self) -> None:
-        self._node = None
 
 
 @dataclass(slots=True)
@@ -264,7 +130,7 @@ class SimulatedDisk:
     def _begin_or_fail(self, kind: str, path: Path) -> None:
         fault = self.begin(kind, path)
         if fault is not None:
-            raise _os_error(fault, path)
+            raise os_error(fault, path)
 
     def touch(self, node: Node) -> None:
         node.modified_ms = self._clock.now_ms()
@@ -363,7 +229,7 @@ class SimulatedDisk:
             elif not node.has_lost:
                 node.sync()
         if fault is not None:
-            raise _os_error(fault, path)
+            raise os_error(fault, path)
         for change in self._state.pending_names:
             for place, name, entry in change.changes:
                 _set_name(place.durable, name, entry)
@@ -580,7 +446,3 @@ def _set_name(entries: dict[str, Node], name: str, node: Node | None) -> None:
         entries.pop(name, None)
     else:
         entries[name] = node
-
-
-def _os_error(fault: Fault, path: Path) -> OSError:
-    return OSError(fault.error, os.strerror(fault.error), str(path))

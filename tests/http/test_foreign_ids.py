@@ -143,7 +143,8 @@ def test_the_check_finds_keys_without_their_principal(stand: Stand, monkeypatch:
         def __init__(self, text: str, _: str) -> None:
             super().__init__(text, "")
 
-    monkeypatch.setattr("app.routes.records.idempotence_headers.RequestKey", KeyOfAnybody)
+    for module in ("app.routes.records.idempotence_headers", "app.fast_path.produce"):
+        monkeypatch.setattr(f"{module}.RequestKey", KeyOfAnybody)
     assert "Idempotency-Key in partition, by mine" in "\n".join(faults_of_other_ids(stand))
 
 

@@ -21,7 +21,7 @@ COUNT = 5
 def properties_of(data_dir: Path) -> dict[str, str]:
     """The file as ``java.util.Properties`` reads these plain lines."""
     text = (data_dir / "logs" / "meta.properties").read_text()
-    return dict(line.split("=", 1) for line in text.splitlines() if not line.startswith("#"))
+    return dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
 
 
 def version_for_kafka(properties: dict[str, str]) -> int:

@@ -122,17 +122,6 @@ def test_meta_properties_without_a_directory_id(tmp_path):
     assert read_meta_properties(FILE_SYSTEM, tmp_path) == MetaProperties(CLUSTER_ID, 0, None)
 
 
-def test_meta_properties_with_a_journal(tmp_path):
-    """on-disk: version 1000, which brokers and services without a journal refuse."""
-    properties = MetaProperties(CLUSTER_ID, 1, DIRECTORY_ID, TOPIC_ID)
-    write_meta_properties(FILE_SYSTEM, tmp_path, properties)
-    assert (tmp_path / "meta.properties").read_bytes() == (
-        b"version=1000\ncluster.id=YfncLB0XTv-17LyyY53IZQ\nnode.id=1\ndirectory.id=uyobp5VJRwSQMATWtAPP2Q\n"
-        b"rollway.journal.id=BdouUs8URounMxV6TIXe3w\n"
-    )
-    assert read_meta_properties(FILE_SYSTEM, tmp_path) == properties
-
-
 def test_an_id_of_a_journal_in_version_1_does_not_count(tmp_path):
     (tmp_path / "meta.properties").write_text(
         f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=1\nrollway.journal.id={TOPIC_ID}\n"
@@ -171,9 +160,7 @@ def test_meta_properties_of_others_are_read(tmp_path, text, expected):
         (b"version=1\ncluster.id=x\nnode.id=2147483648\n", "node.id is missing or no number"),
         (b"version=1\ncluster.id=x\nnode.id=one\n", "node.id is missing or no number"),
         (b"version=1\ncluster.id=\xff\nnode.id=1\n", "not UTF-8 at byte 21"),
-        (b"version=1000\ncluster.id=x\nnode.id=1\n", "rollway.journal.id is None"),
-        (b"version=1000\ncluster.id=x\nnode.id=1\nrollway.journal.id=x\n", "rollway.journal.id is 'x'"),
-        (b"version=1000\ncluster.id=x\nbroker.id=1\n", "node.id is missing"),
+        (b"version=1000\ncluster.id=x\nnode.id=1\nrollway.journal.id=x\n", "version is '1000'"),
         (b"#" * 100_000, "longer than"),
     ],
 )
