@@ -238,7 +238,8 @@ class Journal:
     def _end(self, error: OSError) -> None:
         self._has_ended = True
         # Handlers may keep the argument, and the frames of an error hold the logs of topics that are deleted.
-        _logger.error("the journal takes no more: %s. Each partition is flushed by itself until the next start", str(error))
+        reason = str(error)
+        _logger.error("the journal takes no more: %s. Each partition is flushed by itself until the next start", reason)
 
     # Freeing
 
