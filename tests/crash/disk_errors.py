@@ -7,8 +7,9 @@ import itertools
 import random
 
 from log_model.errors import StorageError
+from tests.crash.disk_faults import SPACE_KINDS, Fault
 from tests.crash.ledger import DirectoryCheck, ViolationError, check_goes_on, open_directory
-from tests.crash.simulated_disk import SPACE_KINDS, CrashImage, Fault
+from tests.crash.simulated_disk import CrashImage
 from tests.crash.workload import Workload
 
 STEPS = 36

@@ -22,9 +22,10 @@ from app.produce.enlisting import submit_append
 from app.service.parts import Parts
 from log_model.clock import ManualClock
 from storage.log.partition_log import AppendResult, PartitionLog
+from tests.crash.disk_faults import Operation
 from tests.crash.ledger import require
 from tests.crash.service_crashes import ServiceCrashes
-from tests.crash.simulated_disk import Operation, SimulatedDisk
+from tests.crash.simulated_disk import SimulatedDisk
 from tests.crash.transaction_workload import CONFIG, Promise, open_parts
 from tests.crash.workload import new_disk
 from tests.support.transactions import all_values, committed_values, settled, valid_transactional

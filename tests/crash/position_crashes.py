@@ -14,9 +14,10 @@ from typing import ClassVar
 
 from app.service.parts import Parts
 from log_model.clock import ManualClock
+from tests.crash.disk_faults import Operation
 from tests.crash.ledger import require
 from tests.crash.service_crashes import ServiceCrashes
-from tests.crash.simulated_disk import Operation, SimulatedDisk
+from tests.crash.simulated_disk import SimulatedDisk
 from tests.crash.transaction_workload import CONFIG, open_parts
 from tests.crash.workload import new_disk
 

@@ -7,9 +7,10 @@ from collections import Counter
 
 from log_model.errors import StorageError
 from storage.manager.log_manager import LogManager
+from tests.crash.disk_faults import Operation
 from tests.crash.ledger import DirectoryCheck, Ledger, ViolationError, check_goes_on, open_directory, require
 from tests.crash.seen_disks import SeenDisks
-from tests.crash.simulated_disk import CrashImage, Operation, SimulatedCrash, SimulatedDisk
+from tests.crash.simulated_disk import CrashImage, SimulatedCrash, SimulatedDisk
 from tests.crash.workload import Workload
 
 IMAGES_PER_POINT = 4

@@ -13,9 +13,10 @@ from app.problems.problem import Problem
 from app.service.parts import Parts
 from log_model.clock import ManualClock
 from log_model.errors import StorageError
+from tests.crash.disk_faults import Operation
 from tests.crash.inline_pools import InlinePools
 from tests.crash.ledger import ViolationError
-from tests.crash.simulated_disk import CrashImage, Operation, SimulatedCrash, SimulatedDisk
+from tests.crash.simulated_disk import CrashImage, SimulatedCrash, SimulatedDisk
 from tests.crash.transaction_workload import open_parts
 
 SECOND_CRASH_EVERY = 5

@@ -16,6 +16,7 @@ import pytest
 from log_model.clock import ManualClock
 from log_model.errors import DiskFullError, PartitionFailedError, PartitionOfflineError
 from tests.crash.disk_errors import fail_every_operation
+from tests.crash.disk_faults import FULL_DISK_KINDS, SPACE_KINDS, Fault
 from tests.crash.ledger import (
     EVERYTHING,
     PartitionLedger,
@@ -26,7 +27,7 @@ from tests.crash.ledger import (
     open_directory,
     publish,
 )
-from tests.crash.simulated_disk import FULL_DISK_KINDS, SPACE_KINDS, Fault, SimulatedDisk
+from tests.crash.simulated_disk import SimulatedDisk
 from tests.crash.workload import TOPIC_CONFIG, new_disk
 from tests.model.plain_log import client_batch
 

@@ -13,8 +13,9 @@ from log_model.errors import PartitionFailedError, StorageError
 from storage.manager import partition_factory
 from storage.manager.log_manager import LogManager
 from storage.manager.topic_registry import TopicRecord, TopicState
+from tests.crash.disk_faults import SPACE_KINDS, Fault
 from tests.crash.ledger import PartitionLedger, append_group, flush, open_directory
-from tests.crash.simulated_disk import SPACE_KINDS, Fault, SimulatedCrash, SimulatedDisk, SimulatedWholeSync
+from tests.crash.simulated_disk import SimulatedCrash, SimulatedDisk, SimulatedWholeSync
 from tests.crash.test_topic_creation import TOPIC, is_whole
 from tests.crash.workload import TOPIC_CONFIG, new_disk
 from tests.model.plain_log import client_batch

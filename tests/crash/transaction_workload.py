@@ -18,9 +18,10 @@ from log_model.clock import ManualClock
 from log_model.errors import ProducerFencedError
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
+from tests.crash.disk_faults import Operation
 from tests.crash.inline_pools import InlinePools
 from tests.crash.ledger import BALLAST_BYTES, DATA_DIR
-from tests.crash.simulated_disk import Operation, SimulatedDisk
+from tests.crash.simulated_disk import SimulatedDisk
 from tests.crash.workload import new_disk
 from tests.support.local_parts import local_parts
 from tests.support.transactions import TestProducer, settled

@@ -10,6 +10,7 @@ from log_model.errors import PartitionFailedError, StorageError
 from storage.journal.journal_files import JournalLimits
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
+from tests.crash.disk_faults import Fault, Operation
 from tests.crash.ledger import (
     DATA_DIR,
     JOURNAL_LIMITS,
@@ -25,7 +26,7 @@ from tests.crash.ledger import (
     publish,
     require,
 )
-from tests.crash.simulated_disk import Fault, Operation, SimulatedDisk
+from tests.crash.simulated_disk import SimulatedDisk
 from tests.model.plain_log import ClientBatch, client_batch
 from tests.model.plain_transactions import PlainProducers
 

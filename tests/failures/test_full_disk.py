@@ -17,7 +17,7 @@ from log_model.clock import ManualClock
 from storage.disk import ballast
 from storage.disk.ballast import Ballast
 from storage.manager.log_manager import LogManager
-from tests.crash.simulated_disk import FULL_DISK_KINDS, Fault
+from tests.crash.disk_faults import FULL_DISK_KINDS, Fault
 from tests.crash.workload import new_disk
 from tests.support.servers import ServerProcess, ThreadedServer
 from tests.support.small_disk import SmallDisk

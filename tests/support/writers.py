@@ -20,7 +20,8 @@ from rollway.records import Record, columns_from_records, encode_batch
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.manager.log_manager import LogManager
-from tests.crash.simulated_disk import Operation, SimulatedDisk
+from tests.crash.disk_faults import Operation
+from tests.crash.simulated_disk import SimulatedDisk
 
 DATA = Path("/data")
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.engine.appending import AppendOptions
 from app.engine.engine import Job
-from tests.crash.simulated_disk import Fault
+from tests.crash.disk_faults import Fault
 from tests.support.stands import Stand, on_stand
 from tests.support.writers import eventually, valid_batches
 

@@ -12,7 +12,7 @@ from app.engine_local.partitions.flush_pace import TRUST_MIN, FlushPace
 from app.engine_local.partitions.mailbox import MailboxLimits
 from app.engine_local.partitions.pending_append import PendingAppend
 from log_model.errors import PartitionFailedError
-from tests.crash.simulated_disk import Operation
+from tests.crash.disk_faults import Operation
 from tests.support.writers import WriterStand, append_request, eventually, on_stand
 
 INLINE = MailboxLimits(inline_bytes_max=10_000)

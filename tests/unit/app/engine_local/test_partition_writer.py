@@ -24,7 +24,7 @@ from log_model.errors import (
 )
 from log_model.offsets import Offset
 from storage.log.partition_log import AppendRequest
-from tests.crash.simulated_disk import SPACE_KINDS, Fault, Operation
+from tests.crash.disk_faults import SPACE_KINDS, Fault, Operation
 from tests.support.writers import Gate, WriterStand, append_request, eventually, held, on_stand, valid_batches
 
 

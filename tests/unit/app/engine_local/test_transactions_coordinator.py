@@ -29,7 +29,7 @@ from log_model.errors import (
     UnknownTopicOrPartitionError,
 )
 from storage.manager.log_manager import LogManager
-from tests.crash.simulated_disk import FULL_DISK_KINDS, Fault
+from tests.crash.disk_faults import FULL_DISK_KINDS, Fault
 from tests.support.local_parts import local_parts
 from tests.support.stands import Stand, on_stand
 from tests.support.transactions import TestProducer, all_values, producer_on, settled, valid_transactional, visible

@@ -26,7 +26,8 @@ from storage.journal.journal import PIECE_BYTES_MAX, Journal
 from storage.journal.journal_files import JournalLimits
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from tests.crash.simulated_disk import Fault, Operation, SimulatedDisk
+from tests.crash.disk_faults import Fault, Operation
+from tests.crash.simulated_disk import SimulatedDisk
 from tests.support import stands
 from tests.support.writers import DATA, Gate, Observed, append_request, eventually, valid_batches
 

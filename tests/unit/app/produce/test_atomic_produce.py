@@ -15,7 +15,7 @@ from app.produce.atomic_produce import AtomicOutcome, produce_atomically
 from app.produce.enlisting import PartitionAppend
 from log_model.errors import DiskFullError
 from storage.log.partition_log import AppendResult, PartitionLog
-from tests.crash.simulated_disk import FULL_DISK_KINDS, Fault
+from tests.crash.disk_faults import FULL_DISK_KINDS, Fault
 from tests.support.stands import Stand, on_stand
 from tests.support.transactions import visible
 from tests.support.writers import eventually, valid_batches

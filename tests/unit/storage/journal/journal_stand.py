@@ -15,8 +15,9 @@ from storage.journal.journal_files import JournalLimits
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
+from tests.crash.disk_faults import Fault
 from tests.crash.ledger import DATA_DIR, EVERYTHING
-from tests.crash.simulated_disk import Fault, SimulatedDisk
+from tests.crash.simulated_disk import SimulatedDisk
 from tests.crash.workload import new_disk
 from tests.support.writers import append_request
 

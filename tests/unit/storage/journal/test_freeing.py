@@ -10,7 +10,7 @@ import pytest
 
 from log_model.errors import DiskFullError, PartitionFailedError
 from storage.log.partition_log import PartitionLog
-from tests.crash.simulated_disk import Operation
+from tests.crash.disk_faults import Operation
 from tests.unit.storage.journal.journal_stand import SMALL, JournalStand, ends_after_power_cut
 
 # Freeing

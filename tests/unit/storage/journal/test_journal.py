@@ -13,7 +13,7 @@ from storage.journal.entries import BLOCK_BYTES
 from storage.journal.journal import PIECE_BYTES_MAX
 from storage.journal.journal_files import JournalFiles, JournalLimits
 from storage.log.partition_log import PartitionLog
-from tests.crash.simulated_disk import Fault, Operation
+from tests.crash.disk_faults import Fault, Operation
 from tests.support.writers import record_batch
 from tests.unit.storage.journal.journal_stand import (
     LARGE,

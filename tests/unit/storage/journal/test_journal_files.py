@@ -9,7 +9,8 @@ import pytest
 
 from storage.journal.entries import BLOCK_BYTES, ENTRY_BYTES_MAX
 from storage.journal.journal_files import JournalFile, JournalFiles, JournalLimits, NoRoomError
-from tests.crash.simulated_disk import Fault, SimulatedDisk
+from tests.crash.disk_faults import Fault
+from tests.crash.simulated_disk import SimulatedDisk
 
 DIRECTORY = Path("/journal")
 LIMITS = JournalLimits(file_count_max=3, file_bytes=4 * BLOCK_BYTES, step_bytes=BLOCK_BYTES)

@@ -14,7 +14,8 @@ from storage.journal.entries import BLOCK_BYTES, Piece, encode
 from storage.journal.journal_files import JournalLimits
 from storage.journal.replay import JournalReplay
 from storage.log.partition_log import PartitionLog
-from tests.crash.simulated_disk import Operation, SimulatedDisk
+from tests.crash.disk_faults import Operation
+from tests.crash.simulated_disk import SimulatedDisk
 from tests.support.writers import append_request
 from tests.unit.storage.journal.journal_stand import (
     JOURNAL_DIRECTORY,

@@ -13,7 +13,8 @@ from rollway.records import Record, columns_from_records, encode_batch
 from storage.log.partition_log import AppendRequest
 from storage.manager.log_manager import LogManager
 from storage.producers.producer_ids import BLOCK_COUNT, LOST_COUNT, ProducerIds
-from tests.crash.simulated_disk import Fault, SimulatedCrash, SimulatedDisk
+from tests.crash.disk_faults import Fault
+from tests.crash.simulated_disk import SimulatedCrash, SimulatedDisk
 
 PATH = Path("/data/producer-ids")
 
