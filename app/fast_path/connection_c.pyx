@@ -25,7 +25,8 @@ from app.http.connection.request_heads_c cimport Head, Span, key_of, read_head, 
 
 from app.http.transfer.file_transfer import CORKED_BYTES_MIN, UNSENT_TIMES_MAX, UNSENT_TIMES_TOTAL
 from app.http.connection.fast_path_interface import PlainAnswer
-from app.fast_path.plain_requests import SLICED_BYTES_MIN, TURN_SECONDS as MAX_TURN_SECONDS, PlainRequests
+from app.fast_path import plain_requests
+from app.fast_path.plain_requests import SLICED_BYTES_MIN, PlainRequests
 from app.problems.request_context import given_request_id
 from app.http.connection.protocol import Stage, Waits
 from app.http.transfer.transfer_turns import LEAST_PIECE_BYTES, PIECE_BYTES, TURN_BYTES
@@ -71,7 +72,6 @@ cdef object IDLE = Stage.IDLE
 cdef object plain_data_received = PlainRequests.data_received
 cdef object begin = PlainRequests.connection_made
 cdef Py_ssize_t SLICED_MIN = SLICED_BYTES_MIN
-cdef double TURN_SECONDS = MAX_TURN_SECONDS
 cdef int64_t CORKED_MIN = CORKED_BYTES_MIN
 cdef int64_t TIMES_MAX = UNSENT_TIMES_MAX, TIMES_TOTAL = UNSENT_TIMES_TOTAL
 cdef int64_t LEAST_PIECE = LEAST_PIECE_BYTES
@@ -271,7 +271,8 @@ cdef class CompiledRequests:
             if not self.may_answer():
                 break
             if not until:
-                until = began + TURN_SECONDS
+                # Read where it is: once for each turn, and tests that set it mean these connections also.
+                until = began + <double>plain_requests.TURN_SECONDS
             elif began > until:
                 self._give_way(data[start:])
                 return None
