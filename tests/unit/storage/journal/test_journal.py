@@ -290,6 +290,20 @@ def test_an_ended_journal_settles_its_logs_and_lowers_the_mark() -> None:
     assert ends_after_power_cut(stand) == [2, 0, 1]
 
 
+@pytest.mark.parametrize("kind", ["write", "sync"])
+def test_the_report_of_the_end_keeps_no_log_open(caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    """The frames of the disk's error have the logs, and with them the files of topics that are deleted later."""
+    stand = JournalStand()
+    stand.commit(*stand.logs)
+    stand.append(stand.logs[0], b"x")
+    stand.fail(kind, errno.ENOSPC)
+    stand.flush(*stand.logs)
+    (record,) = [record for record in caplog.records if record.name == journal_module.__name__]
+    assert "No space left" in record.getMessage()
+    assert record.exc_info is None
+    assert [type(part) for part in record.args or ()] == [str]
+
+
 def test_a_mark_that_cannot_be_lowered_stays_and_is_tried_again() -> None:
     stand = JournalStand()
     stand.commit(stand.logs[0])
