@@ -7,6 +7,7 @@ import multiprocessing
 import resource
 import select
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -74,10 +75,14 @@ def _waiters(address: Address, count: int, request: bytes = b"") -> Iterator[lis
     with contextlib.ExitStack() as stack:
         opened: list[socket.socket] = []
         for number in range(count):
-            source = (f"127.0.0.{2 + number // CONNECTIONS_PER_ADDRESS}", 0)
-            opened.append(socket.create_connection(address, ANSWER_SECONDS_MAX, source_address=source))
-            stack.enter_context(opened[-1])
-            opened[-1].sendall(request)
+            connection = stack.enter_context(socket.socket())
+            # Closed at once, since ports that were closed in order are not free for a minute: less than a round takes.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.settimeout(ANSWER_SECONDS_MAX)
+            connection.bind((f"127.0.0.{2 + number // CONNECTIONS_PER_ADDRESS}", 0))
+            connection.connect(address)
+            opened.append(connection)
+            connection.sendall(request)
         yield opened
 
 
