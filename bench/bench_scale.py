@@ -46,7 +46,7 @@ RECOVERY_THREADS = 4
 PARTITION_COUNTS = (1, 1_000, 10_000)
 PARTITIONS_PER_TOPIC = 500
 TOPICS_PER_RUN = 4
-"""Then the service starts anew: a partition that was made since the start counts with three descriptors, one at rest
+"""Then the service starts again: a partition that was made since the start counts with three descriptors, one at rest
 with none."""
 CHANGED_PARTITIONS = 10_000
 PROBE_SECONDS = 0.01

@@ -23,7 +23,7 @@ from bench.rows import Goal, Plan, Row, Sample, row_of
 BENCH = "waking"
 COUNTS, SMOKE_COUNTS = (1_000, 10_000), (20, 40)
 WAIT_MS = 60_000
-# All of 127.0.0.0/8 is this machine, and an address has so many ports and connections.
+# All of 127.0.0.0/8 is this machine, and one address has a limited number of ports.
 CONNECTIONS_PER_ADDRESS = 4_000
 LIMIT = "bare sends"
 GOALS = {1_000: Goal("value", "<=", 10), 10_000: Goal("ratio", "<=", 1.5)}
@@ -32,7 +32,7 @@ _SETTINGS = {"connections_max": "40000", "connections_per_address_max": "20000",
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    """Rows: the slowest percent of so many waiters, from the sending of the append; and another client meanwhile.
+    """Rows: the 99th percentile of each number of waiters, counted from the append, and another client meanwhile.
 
     Raises:
         BenchError: an answer was wrong, or did not come.

@@ -121,7 +121,7 @@ class PartitionLog:
 
     @property
     def recovery_point(self) -> Offset:
-        """The offset below which flushes or rolls have made everything durable. Recovery begins there (spec E25)."""
+        """The offset below which all is durable. The checkpoint has the ``fsynced_end`` of segments (spec E25)."""
         return self.writer.recovery_point
 
     @property

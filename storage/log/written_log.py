@@ -256,25 +256,24 @@ class WrittenLog:
                 self.failed = error.errno not in NO_ROOM_ERRNOS
                 raise
 
-    def advance_durable_end(self, log_end: LogOffsetMetadata) -> None:
-        """Note that everything below ``log_end`` has been fsynced. Thread: any; the greatest end counts."""
+    def advance_durable_end(self, log_end: LogOffsetMetadata, *, by_segment: bool = True) -> None:
+        """Note that everything below ``log_end`` is durable, ``by_segment`` or by the journal alone.
+
+        Thread: any; the greatest end counts.
+        """
         with self._durable_lock:
             if self.failed:
                 return
             if log_end.offset >= self.durable_end.offset:
                 self.durable_end = log_end
             self.recovery_point = max(self.recovery_point, log_end.offset)
-            self.fsynced_end = max(self.fsynced_end, log_end.offset)
+            if by_segment:
+                self.fsynced_end = max(self.fsynced_end, log_end.offset)
 
     def note_journaled(self, log_end: LogOffsetMetadata, journal: Journal) -> None:
         """Note that the journal has made everything below ``log_end`` durable. Thread: any."""
         self.journal = journal
-        with self._durable_lock:
-            if self.failed:
-                return
-            if log_end.offset >= self.durable_end.offset:
-                self.durable_end = log_end
-            self.recovery_point = max(self.recovery_point, log_end.offset)
+        self.advance_durable_end(log_end, by_segment=False)
         self.last_flush_ms = self._clock.elapsed_ms()
 
     def leave_journal(self) -> None:

@@ -372,7 +372,7 @@ class LogManager:
     # Checkpoints
 
     def checkpoint(self) -> None:
-        """Write the recovery points and the log start offsets of all partitions (spec E25)."""
+        """Write the log start offsets of all partitions, and how far their segments are fsynced (spec E25)."""
         self._checkpoints.write_recovery_points(lambda: {log.name: log.writer.fsynced_end for log in self._logs()})
         self._checkpoints.raise_log_starts(lambda: _log_starts(self._logs()))
 

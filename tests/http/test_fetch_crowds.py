@@ -325,7 +325,7 @@ def test_requests_behind_a_waiting_one_keep_their_order(stand: Stand) -> None:
 
 
 def test_a_client_with_requests_behind_it_that_goes_away(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is read from it, so somebody has to look."""
+    """The service reads nothing from it meanwhile, so it must look whether the client is there."""
     monkeypatch.setattr("app.http.connection.crowd_member.CLIENT_LOOK_SECONDS", 0.01)
     monkeypatch.setattr("app.http.connection.response_cycle.CLIENT_LOOK_SECONDS", 0.01)
     stand.wait(f"offset=0&{WAIT}")
@@ -365,7 +365,7 @@ def one_turn(stand: Stand) -> Iterator[None]:
 
 
 def test_an_append_and_the_end_of_the_topic_in_one_turn(stand: Stand) -> None:
-    """Either may come first, but nobody gets two answers, or none."""
+    """Either may come first. Each member gets exactly one answer."""
     stand.wait(f"offset=0&{WAIT}")
     with contextlib.ExitStack() as opened, one_turn(stand):
         deleting, appending = (opened.enter_context(Connection(stand.server.port)) for _ in range(2))

@@ -340,7 +340,7 @@ class AnswersTwice(Crowds):
 
 
 class ForgetsAtTimeout(Crowds):
-    """Whose time is up leaves, and nobody answers."""
+    """A member whose time is up leaves, and the crowd does not answer it."""
 
     def __init__(self, waiters: FetchWaiters, *, clock: Callable[[], float]) -> None:
         super().__init__(waiters, clock=clock)

@@ -182,7 +182,7 @@ def test_a_closing_entry_that_fails_leaves_the_free_file_free() -> None:
     assert current(files) is first
 
 
-def test_files_of_an_earlier_journal_are_used_again_and_grow_anew() -> None:
+def test_files_of_an_earlier_journal_are_used_again_and_grow_again() -> None:
     disk, files = prepared()
     for _ in range(2):
         fill(files)
