@@ -193,11 +193,10 @@ class Settings(BaseSettings):
     start_position_check_interval_ms: int = _interval_ms(600_000, "Time between checks for unused start positions.")
 
     partition_count_max: int = _setting(
-        100_000,
-        "Most partitions of all topics together; the open files that connections need limit them as well.",
-        low=1,
-        high=10_000_000,
+        100_000, "Most partitions of all topics together; those in use need open files.", low=1, high=10_000_000
     )
+    partition_idle_ms: int = _interval_ms(600_000, "Time without appends after which a partition's files are closed.")
+    partition_idle_check_interval_ms: int = _interval_ms(10_000, "Time between checks for idle partitions.")
     partition_metrics_max: int = _setting(
         1_000, "Partitions that /metrics shows one by one; 0 for none.", low=0, high=1_000_000
     )

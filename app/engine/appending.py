@@ -153,6 +153,14 @@ class Appends(Protocol):
             StorageError: the records could not be made durable.
         """
 
+    async def producer_states(self, topic: str, producer_id: int) -> Mapping[int, ProducerState]:
+        """Return what the partitions of a topic know of a producer, by the numbers of those that know it.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            StorageError: a partition that rested cannot be opened.
+        """
+
     async def producer_state(
         self, partition: Partition, producer_id: int, *, behind_appends: bool = False
     ) -> ProducerState | None:

@@ -88,8 +88,16 @@ class Engine(Protocol):
             UnknownTopicOrPartitionError: there is no such topic.
         """
 
-    def partition(self, topic: str, number: int) -> Partition:
-        """Return the partition of this name.
+    async def partition(self, topic: str, number: int) -> Partition:
+        """Return the partition of this name, ready to be used.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic or no such partition of it.
+            CorruptionError, UnavailableError: it rested, and cannot be opened.
+        """
+
+    def check_partition(self, topic: str, number: int) -> None:
+        """Return if there is this partition.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or no such partition of it.

@@ -67,7 +67,7 @@ class Partition(Protocol):
 
 
 class Topic(Protocol):
-    """A topic and handles of all its partitions, in order."""
+    """A topic. ``Engine.partition`` returns the handles of its partitions."""
 
     @property
     def name(self) -> str: ...
@@ -76,7 +76,10 @@ class Topic(Protocol):
     def topic_id(self) -> str: ...
 
     @property
-    def partitions(self) -> Sequence[Partition]: ...
+    def partition_count(self) -> int: ...
+
+    def online_partitions(self) -> Sequence[int]:
+        """Return the numbers of the partitions that take appends, in order."""
 
     @property
     def config(self) -> TopicConfig: ...

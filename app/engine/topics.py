@@ -94,8 +94,15 @@ class Topics(Protocol):
             UnknownTopicOrPartitionError: there is no such topic.
         """
 
-    async def describe(self, partitions: Sequence[Partition]) -> Sequence[PartitionView]:
-        """Return a view of each partition, in order. All values of one view are from one moment."""
+    async def describe(self, topics: Sequence[Topic]) -> Sequence[PartitionView]:
+        """Return a view of each partition of each topic, in order. All values of one view are from one moment."""
+
+    async def describe_partition(self, topic: str, number: int) -> PartitionView:
+        """Return a view of one partition.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+        """
 
     async def segments(self, partition: Partition) -> Sequence[SegmentInfo]:
         """Return the segments of a partition, the oldest first. Needs the capability ``segments``.

@@ -82,9 +82,11 @@ class BackgroundWork:
     async def retention(self) -> None:
         """Delete segments by the rules of their topics (spec E4, E5).
 
-        A thread finds the partitions with such segments, many partitions at a time. Only their writers run a job.
+        A thread finds the partitions with such segments, many partitions at a time. Only their writers run a job. Those
+        that rest are opened for it.
         """
-        logs = [log for log in self._partitions.all() if log.offline_reason is None]
+        await call_in(self._pools.read, self._topics.wake_old)
+        logs = [log for log in self._partitions.opened() if log.offline_reason is None]
         for start in range(0, len(logs), PARTITIONS_PER_TURN):
             some = logs[start : start + PARTITIONS_PER_TURN]
             for log in await call_in(self._pools.read, functools.partial(self._topics.find_old, some)):
@@ -112,7 +114,7 @@ class BackgroundWork:
             self._hurry()
 
     async def _each(self) -> AsyncIterator[PartitionLog]:
-        for count, log in enumerate(tuple(self._partitions.all()), start=1):
+        for count, log in enumerate(tuple(self._partitions.opened()), start=1):
             yield log
             if count % PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)

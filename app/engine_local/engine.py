@@ -13,9 +13,11 @@ from app.engine.capabilities import Capabilities
 from app.engine.engine import Engine, Job
 from app.engine.partitions import Partition
 from app.engine_local.background import BackgroundWork
+from app.engine_local.idle_partitions import IdlePartitions
 from app.engine_local.keyed_log import KeyedLog
 from app.engine_local.partitions.appends import LocalAppends
 from app.engine_local.partitions.directory import Partitions
+from app.engine_local.partitions.partition_room import FileRoom
 from app.engine_local.partitions.partition_writer import PartitionWriter
 from app.engine_local.reading.reads import LocalReads
 from app.engine_local.topic_ids import TopicIds
@@ -84,7 +86,12 @@ class LocalEngine:
             ),
         )
         self.topics.on_deleted.append(lambda _: self.transactions.hurry())
+        self.file_room = FileRoom(settings, manager.clock)
+        manager.factory.take_files = self.file_room.take
         self.background = BackgroundWork(manager, self.partitions, self.topics, pools, self.transactions.hurry)
+        self.idle_partitions = IdlePartitions(
+            self.partitions, self.file_room, manager.clock, settings.partition_idle_ms
+        )
         self._settings = settings
 
     async def start(self) -> None:
@@ -109,6 +116,7 @@ class LocalEngine:
                 work.checkpoint_high_watermarks, settings.high_watermark_checkpoint_interval_ms
             ),
             "expire_producers": Job(work.expire_producers, settings.producer_id_expiration_check_interval_ms),
+            "idle_partitions": Job(self.idle_partitions.close_files, settings.partition_idle_check_interval_ms),
             "delete_files": Job(work.delete_files, settings.file_delete_check_interval_ms),
             "transactions": Job(self.transactions.run_jobs, settings.transaction_check_interval_ms),
         }
@@ -140,13 +148,30 @@ class LocalEngine:
         """
         return self.partitions.topic(name)
 
-    def partition(self, topic: str, number: int) -> PartitionLog:
-        """Return the partition of this name.
+    async def partition(self, topic: str, number: int) -> PartitionLog:
+        """Return the partition of this name. A thread opens one that rests.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic or no such partition of it.
+            CorruptionError, UnavailableError: it rested, and cannot be opened.
+        """
+        return await self.partitions.partition(topic, number)
+
+    async def with_producers(self, topic: str, number: int) -> PartitionLog | None:
+        """Return the partition of this name, or ``None`` if it rests and knows no producer.
+
+        Raises:
+            The errors of ``partition``.
+        """
+        return await self.partitions.with_producers(topic, number)
+
+    def check_partition(self, topic: str, number: int) -> None:
+        """Return if there is this partition.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or no such partition of it.
         """
-        return self.manager.partition(topic, number)
+        self.manager.find_open(topic, number)
 
     def find_topic_id(self, name: str) -> str | None:
         """Return the id of the topic of this name, ``None`` if there is none. A topic made again has another id."""
@@ -168,7 +193,8 @@ class LocalEngine:
         Raises:
             TopicExistsError, DiskFullError
         """
-        return await self.topics.ensure_internal(name, partition_count, config)
+        topic = await self.topics.ensure_internal(name, partition_count, config)
+        return tuple([await self.partition(name, number) for number in range(topic.partition_count)])
 
     async def allocate_producer_id(self, principal: str | None = None) -> int:
         """Return a producer id that no producer had before, of ``principal`` if given. Durable: it is given once.

@@ -69,7 +69,7 @@ class KeyedLog:
             CorruptionError: the log is damaged.
         """
         try:
-            self._log = self._logs.partition(self.topic, 0)
+            self._log = await self._logs.partition(self.topic, 0)
         except UnknownTopicOrPartitionError:
             return {}
         return await self._logs.read(functools.partial(_replay, self.topic, self._log.snapshot))

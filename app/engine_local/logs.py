@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from app.engine.partitions import Partition
+from app.engine.partitions import Topic as HandledTopic
 from app.engine_local.partitions.partition_writer import PartitionWriter
 from log_model.clock import ProtectedClock
 from storage.log.partition_log import PartitionLog
+from storage.manager.topic_registry import Topic
 
 Result = TypeVar("Result")
 
@@ -16,11 +18,19 @@ Result = TypeVar("Result")
 class Logs(Protocol):
     """The logs as the engine offers them. Thread: the event loop."""
 
-    def partition(self, topic: str, number: int) -> PartitionLog:
-        """Return the partition of this name.
+    async def partition(self, topic: str, number: int) -> PartitionLog:
+        """Return the partition of this name. A thread opens one that rests.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such partition.
+            CorruptionError, UnavailableError: it rested, and cannot be opened.
+        """
+
+    async def with_producers(self, topic: str, number: int) -> PartitionLog | None:
+        """Return the partition of this name, or ``None`` if it rests and knows no producer.
+
+        Raises:
+            The errors of ``partition``.
         """
 
     def writer_of(self, partition: Partition) -> PartitionWriter:
@@ -61,3 +71,9 @@ def log_behind(partition: Partition) -> PartitionLog:
     """Return the log of a partition's handle, which is the log itself in this engine."""
     assert isinstance(partition, PartitionLog)
     return partition
+
+
+def topic_behind(topic: HandledTopic) -> Topic:
+    """Return the topic of a handle, which is the topic itself in this engine."""
+    assert isinstance(topic, Topic)
+    return topic

@@ -8,10 +8,19 @@ from itertools import islice
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from log_model.names import PartitionName
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
+from storage.manager.resting_states import RestingState
 
-_Value = Callable[[PartitionLog, LogSnapshot], float]
+_Seen = PartitionLog | RestingState
+_Limits = LogSnapshot | RestingState
+_Value = Callable[[_Seen, _Limits], float]
+
+
+def _segment_count(_: _Seen, limits: _Limits) -> int:
+    return limits.segment_count if isinstance(limits, RestingState) else len(limits.segments)
+
 
 _GAUGES: dict[str, tuple[str, _Value]] = {
     "rollway_partition_log_start_offset": ("First readable offset.", lambda _, snapshot: snapshot.log_start_offset),
@@ -25,11 +34,14 @@ _GAUGES: dict[str, tuple[str, _Value]] = {
     ),
     "rollway_partition_log_end_offset": ("Offset of the next record.", lambda _, snapshot: snapshot.log_end_offset),
     "rollway_partition_bytes": ("Bytes of record batches.", lambda _, snapshot: snapshot.size_bytes),
-    "rollway_partition_segments": ("Segments.", lambda _, snapshot: len(snapshot.segments)),
-    "rollway_partition_unflushed_records": ("Records that no fsync covers yet.", lambda log, _: log.unflushed_count),
+    "rollway_partition_segments": ("Segments.", _segment_count),
+    "rollway_partition_unflushed_records": (
+        "Records that no fsync covers yet.",
+        lambda log, _: log.unflushed_count if isinstance(log, PartitionLog) else 0,
+    ),
     "rollway_partition_offline": (
         "1 when the partition takes no appends.",
-        lambda log, _: float(log.offline_reason is not None),
+        lambda log, _: float(isinstance(log, PartitionLog) and log.offline_reason is not None),
     ),
 }
 
@@ -37,7 +49,7 @@ _GAUGES: dict[str, tuple[str, _Value]] = {
 class PartitionCollector(Collector):
     """Collector of a gauge of each kind for each of the first ``count_max`` partitions."""
 
-    def __init__(self, partitions: Callable[[], Iterable[PartitionLog]], count_max: int) -> None:
+    def __init__(self, partitions: Callable[[], Iterable[tuple[PartitionName, _Seen]]], count_max: int) -> None:
         self._partitions = partitions
         self._count_max = count_max
 
@@ -46,9 +58,8 @@ class PartitionCollector(Collector):
         families = {
             name: GaugeMetricFamily(name, text, labels=("topic", "partition")) for name, (text, _) in _GAUGES.items()
         }
-        for log in islice(self._partitions(), self._count_max):
-            snapshot = log.snapshot
-            labels = (log.name.topic, str(log.name.partition))
+        for (topic, number), seen in islice(self._partitions(), self._count_max):
+            limits = seen.snapshot if isinstance(seen, PartitionLog) else seen
             for name, (_, value) in _GAUGES.items():
-                families[name].add_metric(labels, value(log, snapshot))
+                families[name].add_metric((topic, str(number)), value(seen, limits))
         return families.values()

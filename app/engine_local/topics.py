@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from weakref import WeakValueDictionary
 
 from app.engine.partitions import Partition
+from app.engine.partitions import Topic as HandledTopic
 from app.engine.topics import PartitionCounts, PartitionEpochs, PartitionView
-from app.engine_local.logs import log_behind
+from app.engine_local.logs import log_behind, topic_behind
 from app.engine_local.partitions.directory import Partitions
 from app.engine_local.partitions.partition_room import PartitionRoom
 from app.engine_local.reading.limit_checks import LimitChecks
@@ -30,7 +32,10 @@ from log_model.retention import DeletedSegment, RetentionEntry
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
+from storage.manager.resting_states import RestingState
 from storage.manager.topic_registry import Topic
+
+logger = logging.getLogger(__name__)
 
 
 class LocalTopics:
@@ -66,17 +71,15 @@ class LocalTopics:
                 self._pools.control, functools.partial(self._room.create_topic, name, partition_count, config)
             )
 
-    async def ensure_internal(
-        self, name: str, partition_count: int, config: Mapping[str, object]
-    ) -> tuple[PartitionLog, ...]:
-        """Return the partitions of an internal topic, which is created if it does not exist.
+    async def ensure_internal(self, name: str, partition_count: int, config: Mapping[str, object]) -> Topic:
+        """Return an internal topic, which is created if it does not exist.
 
         Raises:
             TopicExistsError, DiskFullError
         """
         async with self._turn(name):
             ensure = functools.partial(self._manager.ensure_internal_topic, name, partition_count, config)
-            return (await call_in(self._pools.control, ensure)).partitions
+            return await call_in(self._pools.control, ensure)
 
     async def alter(self, name: str, *, config: dict[str, object | None], partition_count: int | None = None) -> Topic:
         """Change settings or add partitions. On return every partition has the settings.
@@ -87,7 +90,7 @@ class LocalTopics:
         async with self._turn(name):
             alter = functools.partial(self._room.alter_topic, name, config=config, partition_count=partition_count)
             altered = await call_in(self._pools.control, alter)
-            async for logs in pieces(altered.partitions):
+            async for logs in pieces(altered.partitions.opened()):
                 await self._partitions.update_config(logs, altered.config)
             return altered
 
@@ -98,9 +101,11 @@ class LocalTopics:
             UnknownTopicOrPartitionError: there is no such topic.
         """
         async with self._turn(name):
-            logs = list(self._partitions.topic(name).partitions)
-            async with self._partitions.held(name, logs):
+            partitions = self._partitions.topic(name).partitions
+            async with self._partitions.held(name, partitions.opened()):
                 await call_in(self._pools.control, functools.partial(self._manager.delete_topic, name))
+                # Some may have been opened meanwhile.
+                logs = partitions.opened()
                 async for some in pieces(logs):
                     self._partitions.retire(some, lambda: UnknownTopicOrPartitionError(f"topic {name} was deleted"))
                 for tell in self.on_deleted:
@@ -121,7 +126,7 @@ class LocalTopics:
 
     def count_partitions(self) -> PartitionCounts:
         """Return the number of all partitions, and of the offline partitions."""
-        return PartitionCounts(sum(1 for _ in self._partitions.all()), self._partitions.offline_count())
+        return PartitionCounts(self._partitions.count(), self._partitions.offline_count())
 
     async def page(self, prefix: str, start_after: str, limit: int, is_visible: Callable[[str], bool]) -> list[Topic]:
         """Return the first visible topics whose names begin with ``prefix`` and sort after ``start_after``, by name."""
@@ -131,9 +136,15 @@ class LocalTopics:
 
         return await smallest(tuple(self._manager.topics.values()), limit, lambda topic: topic.name, is_wanted)
 
-    async def describe(self, partitions: Sequence[Partition]) -> list[PartitionView]:
+    async def describe(self, topics: Sequence[HandledTopic]) -> list[PartitionView]:
         """Return a view of each partition, in order. The offsets of one view come from one snapshot."""
-        return [_view_of(log_behind(partition)) async for piece in pieces(partitions) for partition in piece]
+        wanted = ((topic_behind(topic), number) for topic in topics for number in range(topic.partition_count))
+        return [_view_of(*each) async for piece in pieces(wanted) for each in piece]
+
+    async def describe_partition(self, topic: str, number: int) -> PartitionView:
+        """Return a view of one partition; see ``Topics.describe_partition``."""
+        self._manager.find_open(topic, number)
+        return _view_of(self._manager.topic(topic), number)
 
     async def segments(self, partition: Partition) -> list[SegmentInfo]:
         """Return the segments of a partition, the oldest first.
@@ -148,9 +159,10 @@ class LocalTopics:
     async def retention_plan(self, name: str) -> list[tuple[int, list[RetentionEntry]]]:
         """Return the decisions of retention about each partition of a topic, by its number; change nothing."""
         now_ms = self._manager.protected_clock.now_ms()
-        logs = self._partitions.topic(name).partitions
+        numbers = range(self._partitions.topic(name).partition_count)
         return await call_in(
-            self._pools.read, lambda: [(log.name.partition, log.retention_plan(now_ms)) for log in logs]
+            self._pools.read,
+            lambda: [(number, self._manager.partition(name, number).retention_plan(now_ms)) for number in numbers],
         )
 
     def find_old(self, logs: Iterable[PartitionLog]) -> list[PartitionLog]:
@@ -168,6 +180,19 @@ class LocalTopics:
                 found.append(log)
         return found
 
+    def wake_old(self) -> None:
+        """Open the partitions that rest and have segments which retention may delete by now.
+
+        Thread: any thread but the loop's.
+        """
+        now_ms = self._manager.protected_clock.now_ms()
+        for topic in tuple(self._manager.topics.values()):
+            for number in topic.partitions.resting_with_old_segments(now_ms):
+                try:
+                    self._manager.partition(topic.name, number)
+                except StorageError as error:
+                    logger.warning("retention of %s-%d: %s", topic.name, number, error)
+
     async def run_retention(self, name: str) -> list[tuple[int, DeletedSegment]]:
         """Apply retention to each partition of a topic; return the deleted segments with their partition's number.
 
@@ -176,8 +201,9 @@ class LocalTopics:
             StorageError: the first partition that fails; the partitions before it are done.
         """
         deleted = []
-        for log in self._partitions.topic(name).partitions:
-            deleted += [(log.name.partition, segment) for segment in await self.delete_old_segments(log)]
+        for number in range(self._partitions.topic(name).partition_count):
+            log = await self._partitions.partition(name, number)
+            deleted += [(number, segment) for segment in await self.delete_old_segments(log)]
         return deleted
 
     async def delete_old_segments(self, log: PartitionLog) -> list[DeletedSegment]:
@@ -257,7 +283,20 @@ class LocalTopics:
         await call_in(self._pools.control, self._manager.close)
 
 
-def _view_of(log: PartitionLog) -> PartitionView:
+def _view_of(topic: Topic, number: int) -> PartitionView:
+    log = topic.partitions.seen(number)
+    if isinstance(log, RestingState):
+        return PartitionView(
+            partition=number,
+            limits=log,
+            leader_epoch=log.leader_epoch,
+            recovery_point=log.log_end_offset,
+            size_bytes=log.size_bytes,
+            segment_count=log.segment_count,
+            replicas=log.replicas,
+            in_sync=log.replicas,
+            offline_reason=topic.partitions.offline_reason,
+        )
     snapshot = log.snapshot
     return PartitionView(
         partition=log.name.partition,

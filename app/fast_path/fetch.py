@@ -58,11 +58,9 @@ def fetch_batches(
     if asked.offset is None or asked.until is not None:
         return None
     topic = parts.engine.manager.topics.get(request.target.topic)
-    if topic is None or request.target.partition >= len(topic.partitions):
+    log = None if topic is None else topic.partitions.find(request.target.partition)
+    if topic is None or log is None or asked.topic_id not in (None, topic.topic_id):
         return None
-    if asked.topic_id not in (None, topic.topic_id):
-        return None
-    log = topic.partitions[request.target.partition]
     snapshot = log.snapshot
     bound = snapshot.bound(ISOLATIONS[asked.isolation]).offset
     start = _start_of(request, snapshot, bound)

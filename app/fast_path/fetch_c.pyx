@@ -73,10 +73,11 @@ cdef class CompiledFetch:
         topic = self.topics.get(self.topic_name)
         if topic is None or topic.topic_id != self.topic_id or parts.is_released or parts.quotas.table.has_any:
             return None
-        partitions = topic.partitions
-        if self.partition >= len(partitions):
+        logs = <list?>topic.partitions.logs
+        log = logs[self.partition] if self.partition < len(logs) else None
+        if log is None:
             return None
-        snapshot = (<tuple>partitions)[self.partition].snapshot
+        snapshot = log.snapshot
         start = self.place if number is None else number
         end = snapshot.last_stable_offset if self.is_stable else snapshot.high_watermark
         if type(start) is str:

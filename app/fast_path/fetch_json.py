@@ -59,8 +59,10 @@ def fetch_json(parts: LocalParts, request: PlainRequest) -> PlainAnswer | CrowdW
     if not _is_simple(parts, request):
         return None
     try:
-        log = parts.engine.partition(request.target.topic, request.target.partition)
+        log = parts.engine.manager.find_open(request.target.topic, request.target.partition)
     except StorageError:
+        return None
+    if log is None:
         return None
     snapshot = log.snapshot
     bound = snapshot.high_watermark

@@ -67,7 +67,9 @@ def produce_batches(parts: LocalParts, request: PlainRequest) -> Outcome | None:
     if not body or (key is None and request.head.idempotency_key):
         return None
     try:
-        log = parts.engine.partition(target.topic, target.partition)
+        log = parts.engine.manager.find_open(target.topic, target.partition)
+        if log is None:
+            return None
         batches = batches_at_once(body, log.config, parts.engine.now_ms(), _LOOP_BYTES_MAX)
     except (StorageError, RecordFormatError):
         return None

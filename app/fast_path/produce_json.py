@@ -41,8 +41,8 @@ def produce_json(parts: LocalParts, request: PlainRequest) -> Outcome | None:
     now_ms = parts.engine.now_ms()
     timed = None
     try:
-        log = parts.engine.partition(target.topic, target.partition)
-        if compresses(log.config):
+        log = parts.engine.manager.find_open(target.topic, target.partition)
+        if log is None or compresses(log.config):
             return None
         encoding = target.parameters.encoding
         batches = None

@@ -108,7 +108,7 @@ async def _resolve(fetching: Fetching, access: Access, partitions: Sequence[Fetc
             refusal = access.refusal(Operation.READ, topic_resource(name), asked_as)
             if refusal is None:
                 answer.read = PartitionRead(
-                    finder.partition_of(name, asked),
+                    await finder.partition_of(name, asked),
                     Offset(asked.fetch_offset),
                     asked.max_bytes,
                     asked.current_leader_epoch,
@@ -148,7 +148,7 @@ class _TopicFinder:
             raise UnknownTopicIdError(f"there is no topic with the id {topic_id}")
         return topic.name
 
-    def partition_of(self, name: str, asked: FetchPartition) -> Partition:
+    async def partition_of(self, name: str, asked: FetchPartition) -> Partition:
         """Return the partition of the topic of this name. A topic_id beside the name must be its own (spec D2).
 
         Raises:
@@ -156,7 +156,7 @@ class _TopicFinder:
         """
         topic = self._fetching.engine.topic(name)
         check_topic_id(name, topic.topic_id, asked.topic_id)
-        return self._fetching.engine.partition(name, asked.partition)
+        return await self._fetching.engine.partition(name, asked.partition)
 
 
 def decode_answers(answers: Iterable[PartitionAnswer], encoding: Encoding, limits: DecodingLimits) -> None:

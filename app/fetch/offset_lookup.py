@@ -59,7 +59,7 @@ async def find_offsets(
             refusal = access.refusal(Operation.DESCRIBE, topic_resource(query.topic))
             if refusal is not None:
                 raise refusal
-            partition = fetching.engine.partition(query.topic, query.partition)
+            partition = await fetching.engine.partition(query.topic, query.partition)
             answer = await find_offset(fetching, partition, query.timestamp, isolation, query.current_leader_epoch)
         except (StorageError, Problem) as error:
             problem = problem_for(error)

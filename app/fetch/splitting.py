@@ -24,7 +24,7 @@ async def split_topic(fetching: Fetching, topic: str, request: SplitRequest) -> 
         Problem: the limits would make too many splits.
     """
     check_topic_id(topic, fetching.engine.topic(topic).topic_id, request.topic_id)
-    wanted = _wanted(fetching, topic, request)
+    wanted = await _wanted(fetching, topic, request)
     options = SplitOptions(
         split_count=request.split_count,
         record_count_max=request.max_records_per_split,
@@ -51,9 +51,10 @@ async def split_topic(fetching: Fetching, topic: str, request: SplitRequest) -> 
     )
 
 
-def _wanted(fetching: Fetching, topic: str, request: SplitRequest) -> list[RangeBounds]:
+async def _wanted(fetching: Fetching, topic: str, request: SplitRequest) -> list[RangeBounds]:
     if request.partitions is None:
-        return [_bounds(partition, request, request) for partition in fetching.engine.topic(topic).partitions]
+        numbers = range(fetching.engine.topic(topic).partition_count)
+        return [_bounds(await fetching.engine.partition(topic, number), request, request) for number in numbers]
     wanted = []
     for given in request.partitions:
         start: SplitBounds = given
@@ -62,7 +63,7 @@ def _wanted(fetching: Fetching, topic: str, request: SplitRequest) -> list[Range
         end: SplitBounds = given
         if given.end_offset is None and given.end_timestamp is None:
             end = request
-        wanted.append(_bounds(fetching.engine.partition(topic, given.partition), start, end))
+        wanted.append(_bounds(await fetching.engine.partition(topic, given.partition), start, end))
     return wanted
 
 

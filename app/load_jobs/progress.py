@@ -127,5 +127,5 @@ async def progress_of(engine: Engine, job: LoadJob, attempts: Iterable[Attempt])
 
 def _partitions(engine: Engine, topic: str) -> Iterator[PartitionName]:
     with contextlib.suppress(UnknownTopicOrPartitionError):
-        for partition in engine.topic(topic).partitions:
-            yield partition.name
+        for number in range(engine.topic(topic).partition_count):
+            yield PartitionName(topic, number)

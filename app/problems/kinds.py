@@ -88,7 +88,7 @@ TOO_MANY_OPEN_FILES = Kind(
     "The process, or the machine, may open no more files. Open files keep working; the disk is not at fault.",
     kafka_code=56,
     retry_after_ms=5_000,
-    at=At.WRITE | At.CHANGE,
+    at=At.WRITE | At.CHANGE | At.READ,
 )
 
 # Identity, rights and quotas

@@ -238,16 +238,14 @@ async def produce_keyed_to_topic(
         Problem: idempotency_key_reused; request_timed_out, nothing was tried.
         UnknownTopicOrPartitionError: there is no such topic.
     """
-    topic = producing.engine.topic(name)
     producer_id = key.stamp_for(name).producer_id
     spread = await spread_records(producing, name, parsed, (), _ByRequestKey(producer_id))
     stamp = key.stamp_for(name, spread)
     async with producing.turns.of_key(producer_id):
-        for log in topic.partitions:
-            known = await producing.engine.appends.producer_state(log, producer_id)
-            if known is not None and known.producer_epoch != stamp.producer_epoch:
+        for number, known in (await producing.engine.appends.producer_states(name, producer_id)).items():
+            if known.producer_epoch != stamp.producer_epoch:
                 # Found before any write: the records differ, or the topic has got more partitions since.
-                raise key_reused(log.name.partition)
+                raise key_reused(number)
         each = functools.partial(_produce_rows, producing, name, parsed, timed, options, stamp)
         return await all_in_turns(each(number, rows) for number, rows in spread.items())
 
@@ -263,7 +261,7 @@ async def _produce_rows(
     rows: list[int],
 ) -> ProduceOutcome:
     try:
-        log = producing.engine.partition(name, number)
+        log = await producing.engine.partition(name, number)
         batches = await batches_of(producing, log, parsed, rows)
         result = await produce_keyed(producing, log, batches, options, stamp, [timed[row] for row in rows])
         return ProduceOutcome(number, result, None)

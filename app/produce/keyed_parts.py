@@ -47,13 +47,12 @@ class KeyedParts:
         """
         for part, stamp in zip(request.parts, self.stamps, strict=True):
             try:
-                partitions = producing.engine.topic(part.topic).partitions
+                states = await producing.engine.appends.producer_states(part.topic, stamp.producer_id)
             except UnknownTopicOrPartitionError:
                 continue
-            for log in partitions:
-                known = await producing.engine.appends.producer_state(log, stamp.producer_id)
-                if known is not None and known.producer_epoch != stamp.producer_epoch:
-                    raise key_reused(log.name.partition)
+            for number, known in states.items():
+                if known.producer_epoch != stamp.producer_epoch:
+                    raise key_reused(number)
 
     async def checked(
         self,

@@ -273,7 +273,7 @@ async def _prepared(
     _require(access, topic_resource(part.topic))
     if producing.engine.topic(part.topic).is_internal:
         raise InvalidTopicError(f"topic {part.topic} is internal: only the service writes it")
-    log = outcome.log = producing.engine.partition(part.topic, part.partition)
+    log = outcome.log = await producing.engine.partition(part.topic, part.partition)
     batches = await _batches(producing, log, part)
     check_producers(producing, access, batches, request.transactional_id)
     return PartitionAppend(log, batches)

@@ -58,7 +58,7 @@ class ProducerStream(RecordStream):
         if not len(parsed):
             return
         timed = mark_times(parsed, self._producing.engine.now_ms())
-        log = self._producing.engine.partition(self._topic, self._partition or 0)
+        log = await self._producing.engine.partition(self._topic, self._partition or 0)
         skipped = await self._skip_stored(log, parsed, timed)
         if skipped == len(parsed):
             return

@@ -219,10 +219,9 @@ async def produce_to_topic(
         UnknownTopicOrPartitionError: there is no such topic.
     """
     topic = producing.engine.topic(name)
-    online = [log.name.partition for log in topic.partitions if log.offline_reason is None]
-    spread = await spread_records(producing, name, parsed, online, producing.sticky)
+    spread = await spread_records(producing, name, parsed, topic.online_partitions(), producing.sticky)
     # Compressing takes time: with it, each partition is a part of its own, so that none waits for another.
-    parts = _parts(spread, 1 if any(compresses(log.config) for log in topic.partitions[:1]) else PARTITIONS_PER_TURN)
+    parts = _parts(spread, 1 if compresses(topic.config) else PARTITIONS_PER_TURN)
     slots = asyncio.Semaphore(_PREPARED_AT_ONCE)
     outcomes: dict[int, _Begun | ProduceOutcome] = {}
     async with asyncio.TaskGroup() as group:
@@ -255,7 +254,7 @@ async def spread_records(
     Raises:
         UnknownTopicOrPartitionError: there is no such topic.
     """
-    count = len(producing.engine.topic(name).partitions)
+    count = producing.engine.topic(name).partition_count
     spread = functools.partial(rows_by_partition, parsed, name, count, online, sticky)
     return spread() if _are_quick(parsed) else await call_in(producing.pools.read, spread)
 
@@ -303,7 +302,7 @@ async def _encode(
         logs: list[tuple[Partition, list[int] | None]] = []
         for number, rows in part:
             try:
-                log = producing.engine.partition(name, number)
+                log = await producing.engine.partition(name, number)
             except StorageError as error:
                 encoded.append(ProduceOutcome(number, None, problem_for(error)))
             else:

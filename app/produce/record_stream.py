@@ -282,7 +282,7 @@ class RecordStream:
 
     async def _append(self, block: bytes) -> None:
         if self._partition is not None:
-            log = self._producing.engine.partition(self._topic, self._partition)
+            log = await self._producing.engine.partition(self._topic, self._partition)
             batches = await plain_batches_of(self._producing, log, block, self._encoding, is_lines=True, together=False)
             if batches is not None:
                 self._line_count += sum(batch.header.record_count for batch in batches)
@@ -290,7 +290,7 @@ class RecordStream:
                 return
         parsed = await self._parse(block, self._producing.engine.now_ms())
         for number, rows in (await self._spread(parsed)).items():
-            log = self._producing.engine.partition(self._topic, number)
+            log = await self._producing.engine.partition(self._topic, number)
             await self._submit(log, await batches_of(self._producing, log, parsed, rows, together=False))
 
     async def _parse(self, block: bytes, now_ms: int) -> ParsedRecords:
@@ -327,8 +327,7 @@ class RecordStream:
             return {}
         if self._partition is not None:
             return {self._partition: None}
-        partitions = self._producing.engine.topic(self._topic).partitions
-        online = [log.name.partition for log in partitions if log.offline_reason is None]
+        online = self._producing.engine.topic(self._topic).online_partitions()
         return {**await spread_records(self._producing, self._topic, parsed, online, self._producing.sticky)}
 
     @property

@@ -230,7 +230,7 @@ async def partition_of(topic: TopicName, partition: PartitionNumber, engine: Eng
     Raises:
         UnknownTopicOrPartitionError: there is no such topic or partition.
     """
-    return engine.partition(topic, partition)
+    return await engine.partition(topic, partition)
 
 
 PartitionOf = Annotated[Partition, Depends(partition_of)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
 from pydantic import BaseModel
 
-from app.engine.partitions import Partition, Topic
+from app.engine.partitions import Topic
 from app.engine.topics import PartitionView, Topics
 from app.event_loop.piecewise import pieces
 from app.routes.answers import describe_partition, describe_plan, describe_topic
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 async def topic_json(topics: Topics, topic: Topic, *, with_config: bool) -> bytes:
     """Return a ``TopicDescription`` as JSON, with or without the settings."""
-    return await _topic_json(topic, await topics.describe(topic.partitions), with_config=with_config)
+    return await _topic_json(topic, await topics.describe([topic]), with_config=with_config)
 
 
 async def _topic_json(topic: Topic, views: Iterable[PartitionView], *, with_config: bool) -> bytes:
@@ -38,25 +38,19 @@ async def page_json(
     """
     cursor = page[-1].name if has_more else None
     before, after = _around(TopicPage(data=[], has_more=has_more, next_cursor=cursor), "data")
-    partitions = [partition async for piece in pieces(_partitions_of(page)) for partition in piece]
     # One call for the whole page: to an engine on other machines each call is a round trip.
-    views = iter(await topics.describe(partitions))
+    views = iter(await topics.describe(page))
     described = [
-        await _topic_json(topic, islice(views, len(topic.partitions)), with_config=shows_config(topic.name))
+        await _topic_json(topic, islice(views, topic.partition_count), with_config=shows_config(topic.name))
         for topic in page
     ]
     return b"".join((before, b",".join(described), after))
 
 
-def _partitions_of(topics: Iterable[Topic]) -> Iterator[Partition]:
-    for topic in topics:
-        yield from topic.partitions
-
-
 async def partitions_json(topics: Topics, topic: Topic) -> bytes:
     """Return a ``PartitionList`` as JSON."""
     shell = PartitionList(topic_id=topic.topic_id, partitions=[])
-    return await _filled(shell, "partitions", await topics.describe(topic.partitions), describe_partition)
+    return await _filled(shell, "partitions", await topics.describe([topic]), describe_partition)
 
 
 async def plan_json(plan: Iterable[tuple[int, Sequence[RetentionEntry]]]) -> bytes:

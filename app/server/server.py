@@ -83,7 +83,7 @@ def serve(settings: Settings) -> int:
 
     def announce() -> None:
         manager = app.state.service.parts.engine.manager
-        stack.enter_context(short_collections(lambda: manager.created_partition_count))
+        stack.enter_context(short_collections(lambda: manager.factory.opened_count))
         # The parent process may have closed the pipe. That is no reason to stop.
         with contextlib.suppress(OSError):
             print(f"Rollway is ready at {url} (data in {settings.data_dir})", flush=True)  # noqa: T201 - the ready line

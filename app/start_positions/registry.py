@@ -205,7 +205,7 @@ class StartPositions:
         """Return the ids of the requested topics. All requested partitions exist."""
         for name, offsets in wanted.items():
             for partition in offsets:
-                self._engine.partition(name, partition)
+                self._engine.check_partition(name, partition)
         topic_ids: dict[str, str] = {}
         for name in wanted:
             topic_id = self._engine.find_topic_id(name)

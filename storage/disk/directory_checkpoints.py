@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,6 +80,11 @@ class DirectoryCheckpoints:
         # A partition without a line began with its first segment when the file was written.
         self._first_bases = {name: offset for name, offset in checked.items() if name not in self._written_log_starts}
 
+    def keep(self, names: Collection[PartitionName]) -> None:
+        """Forget the recovery points and high watermarks of all other partitions, which a new one could inherit."""
+        self.recovery_points = {name: offset for name, offset in self.recovery_points.items() if name in names}
+        self.high_watermarks = {name: offset for name, offset in self.high_watermarks.items() if name in names}
+
     @property
     def log_starts(self) -> Mapping[PartitionName, Offset]:
         """The log start offsets on the disk. A partition that is absent starts at 0."""
@@ -90,13 +95,13 @@ class DirectoryCheckpoints:
         return name in self._known
 
     def write_recovery_points(self, find: Callable[[], Mapping[PartitionName, Offset]]) -> None:
-        """Replace the recovery points by those that ``find`` returns, if one has moved. Durable: on return.
+        """Write the recovery points that ``find`` returns, if one has moved; all others stay. Durable: on return.
 
         ``find`` runs while no other change does. A partition that was deleted before cannot come back with its offset,
         which a new partition of the same name would inherit.
         """
         with self._writing:
-            offsets = find()
+            offsets = {**self.recovery_points, **find()}
             if offsets != self.recovery_points or self._recovery_points_are_stale:
                 self._write_recovery_points(offsets, self.ballast.run)
 
@@ -146,6 +151,7 @@ class DirectoryCheckpoints:
         gone = set(names)
         self.gaps.forget(gone)
         with self._writing:
+            self.high_watermarks = {name: end for name, end in self.high_watermarks.items() if name not in gone}
             for name in gone:
                 self._first_bases.pop(name, None)
             self._write_log_starts(
@@ -156,13 +162,13 @@ class DirectoryCheckpoints:
                 self._write_recovery_points(remaining, self.ballast.run)
 
     def write_high_watermarks(self, find: Callable[[], Mapping[PartitionName, Offset]]) -> None:
-        """Replace the high watermarks by those of ``find``, if one has moved; see ``write_recovery_points``."""
+        """Write the high watermarks of ``find``, if one has moved; all others stay. See ``write_recovery_points``."""
         with self._writing:
-            offsets = find()
+            offsets = {**self.high_watermarks, **find()}
             if offsets != self._written_high_watermarks:
                 self._written_high_watermarks = None
                 self._high_watermarks.write(offsets)
-                self._written_high_watermarks = dict(offsets)
+                self._written_high_watermarks = self.high_watermarks = offsets
 
     def _write_log_starts(self, offsets: Mapping[PartitionName, Offset]) -> None:
         moved = {name: offset for name, offset in offsets.items() if offset > self._first_bases.get(name, 0)}

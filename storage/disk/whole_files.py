@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Iterable
 from pathlib import Path
 
 from log_model.errors import CorruptionError
@@ -84,3 +85,11 @@ def sync_new_file(file_system: FileSystem, path: Path) -> None:
     """Make the content that ``write_new_file`` wrote durable, but not its name."""
     with contextlib.closing(file_system.open(path)) as file:
         file.sync()
+
+
+def remove_files(file_system: FileSystem, paths: Iterable[Path]) -> None:
+    """Remove files that may be there. Durable: on return."""
+    for path in paths:
+        if file_system.exists(path):
+            file_system.unlink(path)
+        file_system.sync_directory(path.parent)

@@ -113,6 +113,11 @@ class LazyIndex(Generic[IndexT]):
             if file_system.exists(path):
                 file_system.unlink(path)
 
+    def release(self) -> None:
+        """Drop the open index until the next ``get``. It closes when its last holder drops it."""
+        with self._lock:
+            self.opened = None
+
     def close(self) -> None:
         """Close the index if it is open. A later ``get`` raises."""
         with self._lock:

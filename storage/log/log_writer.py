@@ -145,7 +145,7 @@ class LogWriter(WrittenLog):
     def appends_without_waiting(self, request: AppendRequest) -> bool:
         """Return whether ``append`` of this request alone would touch only memory and the page cache of open files."""
         active = self.written.segments[-1]
-        if request.transaction_marker is not None or not request.batches or not active.is_ready:
+        if request.transaction_marker is not None or not request.batches or not active.is_ready or self.is_untouched:
             return False
         # The check whether several batches are repeated may read the log, and so may placing an open transaction.
         if len(request.batches) > 1 and request.batches[0].header.producer_id >= 0:

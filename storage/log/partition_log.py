@@ -13,6 +13,8 @@ from log_model.config import TopicConfig
 from log_model.epochs import EpochEntry
 from log_model.errors import (
     NO_ROOM_ERRNOS,
+    NO_ROOM_ERRORS,
+    DiskFailedError,
     OffsetOutOfRangeError,
     PartitionFailedError,
     PartitionOfflineError,
@@ -20,21 +22,21 @@ from log_model.errors import (
     StorageError,
 )
 from log_model.names import PartitionName
-from log_model.offsets import LeaderEpoch, LogOffsetMetadata, Offset
+from log_model.offsets import LeaderEpoch, Offset
 from log_model.producers import ProducerBatch
 from log_model.retention import DeletedSegment, RetentionEntry, RetentionReason
 from log_model.transactions import NOTHING_UNSTABLE, TransactionMarker
 from rollway.records import BatchHeader
 from storage.log.copied_append import CopiedAppend
 from storage.log.deleted_files import DeletedFiles
+from storage.log.files_at_rest import begin_change, leave_at_rest
 from storage.log.leader_epochs import LeaderEpochs
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.log_truncation import LogTruncation
 from storage.log.log_writer import LogWriter
 from storage.log.one_writer import OneWriter
-from storage.log.replica_set import restored_high_watermark
 from storage.log.retention import find_reasons, plan_retention, retained_segments
-from storage.log.written_log import LogParts, place_of
+from storage.log.written_log import LogParts, first_high_watermark
 from storage.producers.producer_state import ProducerState
 from storage.segment.segment import Segment
 
@@ -76,21 +78,12 @@ class PartitionLog:
         self.writing = threading.Lock()
         self._exclusive = OneWriter(self.writing, parts.name)
         self._closed = False
-        self._closed_producer_count = len(parts.producers) if parts.as_closed else None
         if parts.damage:
             ranges = ", ".join(f"{damaged.start} to {damaged.end}" for damaged in parts.damage)
             hint = "" if parts.damage_hint is None else f"; {parts.damage_hint}"
             self.offline_reason = f"offsets {ranges} are damaged on disk; the partition is read-only{hint}"
-        self.snapshot = self.writer.written.shown(self._first_high_watermark(parts), self.damage)
+        self.snapshot = self.writer.written.shown(first_high_watermark(parts, self.writer), self.damage)
         self.writer.high_watermark = self.snapshot.high_watermark
-
-    def _first_high_watermark(self, parts: LogParts) -> LogOffsetMetadata:
-        """Return the first high watermark: the log end of an only copy, otherwise the checkpoint."""
-        log_end = self.writer.durable_end
-        if len(self.replicas.replicas) == 1:
-            return log_end
-        offset = restored_high_watermark(parts.high_watermark, parts.log_start_offset, log_end.offset)
-        return log_end if offset == log_end.offset else place_of(offset, self.writer.written)
 
     # State
 
@@ -199,6 +192,10 @@ class PartitionLog:
         """
         with self._exclusive:
             self._check_online()
+            try:
+                self._guarded(lambda: None, "opening its files")
+            except (*NO_ROOM_ERRORS, DiskFailedError) as error:
+                return [error for _ in group]
             try:
                 answers = self.writer.append(group)
             except OSError as error:
@@ -312,7 +309,7 @@ class PartitionLog:
         """Take the log offline if another process cut or removed the file that appends go to. Thread: the writer."""
         with self._exclusive:
             if self.offline_reason is None:
-                self._guarded(self.writer.check_files, "looking after its files")
+                self._guarded(self.writer.check_files, "looking after its files", changes=False)
 
     # Producers
 
@@ -364,7 +361,7 @@ class PartitionLog:
         """
         with self._exclusive:
             self._check_online()
-            return self._guarded(lambda: self._delete_old_segments(now_ms), "deleting segments")
+            return self._guarded(lambda: self._delete_old_segments(now_ms), "deleting segments", changes=False)
 
     def _delete_old_segments(self, now_ms: int) -> list[DeletedSegment]:
         # The written log counts, not the snapshot: records that wait for their fsync hold the active segment.
@@ -375,6 +372,7 @@ class PartitionLog:
         )
         if not reasons:
             return []
+        begin_change(self.writer)
         if len(reasons) == len(written.segments):
             # The new segment needs a little room before the deletion of the old ones frees theirs.
             self.writer.checkpoints.ballast.run(lambda: self.writer.roll(self.written_end_offset))
@@ -409,7 +407,8 @@ class PartitionLog:
                     log_start_offset=snapshot.log_start_offset,
                     log_end_offset=snapshot.high_watermark,
                 )
-            self._guarded(lambda: self.writer.raise_log_start(target), "deleting records")
+            if target > snapshot.log_start_offset:
+                self._guarded(lambda: self.writer.raise_log_start(target), "deleting records")
             return self.writer.written.log_start_offset
 
     # Truncation
@@ -445,11 +444,7 @@ class PartitionLog:
 
     def _publish_shorter(self) -> None:
         """Show a truncated log. Only here the high watermark falls (invariant 6)."""
-        log_end = self.writer.written.log_end
-        high_watermark = self.snapshot.high_watermark_metadata
-        if high_watermark.offset >= log_end.offset or high_watermark.segment_base_offset > log_end.segment_base_offset:
-            high_watermark = log_end
-        self.snapshot = self.writer.written.shown(high_watermark, self.damage)
+        self.snapshot = self.writer.written.shown_shorter(self.snapshot.high_watermark_metadata, self.damage)
         self.writer.high_watermark = self.snapshot.high_watermark
 
     # Settings and the end
@@ -469,6 +464,16 @@ class PartitionLog:
         for segment in self.writer.written.segments:
             segment.moved_to(directory)
 
+    def close_files(self) -> None:
+        """Leave the files as a clean stop does, and close them until they are next used. Thread: the writer."""
+        with self._exclusive:
+            self._check_online()
+            if not self.writer.is_untouched:
+                self.flush(to_segment=True)
+                self._guarded(lambda: leave_at_rest(self.writer), "closing its files", changes=False)
+            for segment in self.writer.written.segments:
+                segment.close_files()
+
     def close(self) -> bool:
         """Flush, write the producer snapshot, trim the files. Return whether all succeeded: then no recovery is due.
         Thread: the writer, as its last call.
@@ -479,25 +484,18 @@ class PartitionLog:
             self._closed = True
             if self.offline_reason is not None:
                 return False
-            if self._is_as_closed():
+            if self.writer.is_untouched:
                 self.offline_reason = "the log is closed"
                 return True
             try:
                 self.flush(to_segment=True)
                 self.publish()
-                self.producers.take_snapshot(self.written_end_offset)
-                self.writer.seal(self.writer.written.active)
-                self._file_system.sync_directory(self.directory)
+                leave_at_rest(self.writer)
             except (OSError, StorageError) as error:
                 _logger.error("%s could not be closed cleanly: %s", self.name, error)
                 return False
             self.offline_reason = "the log is closed"
             return True
-
-    def _is_as_closed(self) -> bool:
-        """Return whether the files of the last clean stop are still right: any change of segments opens indexes."""
-        is_same = self._closed_producer_count == len(self.producers)
-        return is_same and not self.writer.written.active.indexes_were_opened
 
     # Failing
 
@@ -505,8 +503,10 @@ class PartitionLog:
         if self.offline_reason is not None:
             raise PartitionOfflineError(f"{self.name} takes no appends: {self.offline_reason}")
 
-    def _guarded(self, work: Callable[[], AnswerT], doing: str) -> AnswerT:
+    def _guarded(self, work: Callable[[], AnswerT], doing: str, *, changes: bool = True) -> AnswerT:
         try:
+            if changes:
+                begin_change(self.writer)
             return work()
         except OSError as error:
             if error.errno in NO_ROOM_ERRNOS:

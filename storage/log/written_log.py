@@ -33,7 +33,7 @@ from storage.disk.leftover_files import remove_segment_files
 from storage.log.deleted_files import DeletedFiles
 from storage.log.leader_epochs import LeaderEpochs
 from storage.log.log_snapshot import LogSnapshot
-from storage.log.replica_set import ReplicaSet
+from storage.log.replica_set import ReplicaSet, restored_high_watermark
 from storage.producers.producer_replay import replay_producers
 from storage.producers.producer_state import ProducerState
 from storage.producers.transaction_checkpoint import TransactionCheckpoint
@@ -85,9 +85,23 @@ class WrittenState(NamedTuple):
             self.segments, base_offsets, self.log_start_offset, last_stable, high_watermark, self.log_end, damage
         )
 
+    def shown_shorter(self, high_watermark: LogOffsetMetadata, damage: tuple[OffsetRange, ...]) -> LogSnapshot:
+        """Return the snapshot after a truncation, if copies had the log up to ``high_watermark`` before."""
+        end = self.log_end
+        is_cut = high_watermark.offset >= end.offset or high_watermark.segment_base_offset > end.segment_base_offset
+        return self.shown(end if is_cut else high_watermark, damage)
+
     def grown_to(self, log_end: LogOffsetMetadata, unstable: UnstableTransactions) -> WrittenState:
         """Return the state after an append to the active segment."""
         return WrittenState(self.segments, self.base_offsets, self.log_start_offset, log_end, unstable)
+
+
+BeforeChange = Callable[[str, PartitionName, bool], None]
+"""A function of the topic's id, the log's name, and whether its files were closed since it was opened."""
+
+
+def _nothing(_topic_id: str, _name: PartitionName, _was_closed: bool) -> None:
+    """Let it change."""
 
 
 @dataclass(slots=True)
@@ -112,11 +126,15 @@ class LogParts:
     damage_hint: str | None = None
     """A hint for operators how to repair the damage."""
     replicas: ReplicaSet = field(default_factory=ReplicaSet)
-    as_closed: bool = False
-    """Whether the files are as a clean stop leaves them, so that another stop has nothing to do."""
     high_watermark: Offset | None = None
     """The checkpointed value. It counts if there are other copies."""
     random: random.Random = field(default_factory=random.Random)
+    before_change: BeforeChange = _nothing
+    """Called before the files of an untouched log change; what it raises, the change raises."""
+    is_untouched: bool = False
+    """Whether the files are as a clean stop leaves them. The active segment is sealed then."""
+    began_ms: int = 0
+    """Elapsed time from which the age of the segments counts that have no timestamps."""
 
 
 class Journal(Protocol):
@@ -172,6 +190,11 @@ class WrittenLog:
         """
         self._writeback = Writeback()
         self._watch: FileWatch | None = None
+        self.before_change = parts.before_change
+        self.was_at_rest = False
+        """Whether the files were brought into that state since the log was opened."""
+        self.is_untouched = parts.is_untouched
+        """Whether the files are as a clean stop leaves them; see ``files_at_rest``."""
         self.durable_end = log_end
         self._durable_lock = threading.Lock()
         self.flushing = threading.RLock()
@@ -306,7 +329,12 @@ class WrittenLog:
         )
 
     def find_room(self, active: Segment) -> SegmentRoom | None:
-        """Return the room of the active segment before other work is due; see ``SegmentRoom.of``. Kept as ``room``."""
+        """Return the room of the active segment before other work is due; see ``SegmentRoom.of``. Kept as ``room``.
+
+        There is none before the first change, because an append into the room does not call ``begin_change``.
+        """
+        if self.is_untouched:
+            return None
         self.room = SegmentRoom.of(active, self.config, self._writeback.look_from(active, self.config))
         return self.room
 
@@ -423,6 +451,15 @@ class WrittenLog:
             first = place_of(first.offset, written)
             self.producers.place_first_open(first)
         return first
+
+
+def first_high_watermark(parts: LogParts, log: WrittenLog) -> LogOffsetMetadata:
+    """Return the first high watermark of a log: the log end of an only copy, otherwise the checkpoint."""
+    log_end = log.durable_end
+    if len(parts.replicas.replicas) == 1:
+        return log_end
+    offset = restored_high_watermark(parts.high_watermark, parts.log_start_offset, log_end.offset)
+    return log_end if offset == log_end.offset else place_of(offset, log.written)
 
 
 def place_of(offset: Offset, written: WrittenState) -> LogOffsetMetadata:

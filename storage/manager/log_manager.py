@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 import functools
-import json
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from log_model.clock import Clock, ProtectedClock, SystemClock
@@ -17,28 +16,31 @@ from log_model.errors import (
     InvalidTopicError,
     UnavailableError,
     UnknownTopicOrPartitionError,
+    refused_by_system,
 )
-from log_model.names import refuse_internal, topic_name_problem
+from log_model.names import PartitionName, refuse_internal, topic_name_problem
 from storage.disk.ballast import BALLAST_BYTES, Ballast
 from storage.disk.dir_lock import DirectoryLock
 from storage.disk.directory_checkpoints import DirectoryCheckpoints, LogStarts
-from storage.disk.file_names import CLEAN_SHUTDOWN_MARKER, PARTITION_COUNT_MAX
+from storage.disk.file_names import CLEAN_SHUTDOWN_MARKER, PARTITION_COUNT_MAX, partition_directory_name
 from storage.disk.file_system import FileSystem, LocalFileSystem
 from storage.disk.topic_metadata import MetaProperties, new_topic_id, read_meta_properties, write_meta_properties
-from storage.disk.whole_files import write_file_atomically
+from storage.disk.whole_files import remove_files
 from storage.journal.journal_files import JournalLimits
 from storage.log.partition_log import PartitionLog
 from storage.log.retention import check_policy
 from storage.manager.journal_opening import JournalOpening
 from storage.manager.log_opening import LogOpening
 from storage.manager.partition_factory import PartitionFactory
+from storage.manager.partition_logs import PartitionLogs
 from storage.manager.refused_changes import RefusedChanges
+from storage.manager.resting_partitions import RestingPartitions
 from storage.manager.topic_changes import TopicChanges
 from storage.manager.topic_directories import TopicDirectories
 from storage.manager.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState, known_producer_id_max
 from storage.manager.topic_turns import TopicTurns
 from storage.producers.producer_ids import ProducerIds
-from storage.recovery.recovery_progress import PartitionRecovery, RecoveryMeter
+from storage.recovery.recovery_progress import RecoveryMeter
 
 _logger = logging.getLogger(__name__)
 
@@ -77,7 +79,6 @@ class LogManager:
         self.defaults = TopicConfig.parse(topic_defaults)
         check_policy(self.defaults)
         self.service_defaults = dict(topic_defaults)
-        self.recovery: list[PartitionRecovery] = []
         self.was_clean = False
         self.file_system = file_system
         self._topics: dict[str, Topic] = {}
@@ -92,8 +93,15 @@ class LogManager:
             file_system, self.logs_directory, own / LOG_START_OFFSETS, self._ballast
         )
         self._refused = RefusedChanges()
-        self._factory = PartitionFactory(file_system, clock, self.logs_directory, self._checkpoints, producer_limits)
-        self._changes = TopicChanges(self._registry, self._directories, self._factory, self._checkpoints, self._refused)
+        self._resting = RestingPartitions(file_system, own, self.logs_directory, self._ballast)
+        opened = self._resting.opened
+        self.factory = PartitionFactory(
+            file_system, clock, self.logs_directory, self._checkpoints, producer_limits, opened
+        )
+        self.recovery = self.factory.reports
+        self._changes = TopicChanges(
+            self._registry, self._directories, self.factory, self._checkpoints, self._refused, opened
+        )
         self._journal_opening = JournalOpening(file_system, self.logs_directory, own / JOURNAL, self._checkpoints)
         self.journal = self._journal_opening.make(journal_limits)
         # Not a method of this object: it would make a cycle, and only the garbage collector could free the manager.
@@ -164,18 +172,16 @@ class LogManager:
             write_meta_properties(self.file_system, self.logs_directory, properties)
         records = self._registry.load()
         marker = self.logs_directory / CLEAN_SHUTDOWN_MARKER
-        has_marker = self.file_system.exists(marker)
         # A marker beside entries of a journal is of another program that did not know them.
-        self.was_clean = has_marker and properties.journal_id is None
+        self.was_clean = self.file_system.exists(marker) and properties.journal_id is None
         self._checkpoints.read()
-        if has_marker:
-            self._remove_marker(marker)
+        self._begin_list(records, marker, is_marked=properties.journal_id is not None)
         # Names that a killed process made or moved are visible, but may not be on the disk yet.
         for directory in (self.data_directory, self.logs_directory, self._registry.directory):
             self.file_system.sync_directory(directory)
-        self._directories.find_doomed(
-            {name for record in records for name in record.partition_names()}, self._registry.directory
-        )
+        names = {name for record in records for name in record.partition_names()}
+        self._checkpoints.keep(names)
+        present = self._directories.find({partition_directory_name(name) for name in names}, self._registry.directory)
         if properties.journal_id is not None:
             self._journal_opening.replay(properties.journal_id, records)
         known = []
@@ -189,27 +195,38 @@ class LogManager:
             self.logs_directory,
             self._registry,
             self._checkpoints,
-            self._factory,
+            self.factory,
             meter,
+            self._resting,
+            began_ms=self.clock.elapsed_ms(),
             clean=self.was_clean,
             thread_count=recovery_threads,
         )
-        opened, self.recovery = opening.open(known)
-        for (record, config), partitions in zip(known, opened, strict=True):
+        for (record, config), partitions in zip(known, opening.open(known, present), strict=True):
             if record.state is TopicState.CREATING or record.ready_count is not None:
                 self._registry.save(record.with_state(TopicState.READY))
             self._topics[record.name] = self._topic(record, config, partitions)
+        self.recovery.sort(key=lambda report: report.name)
         self._ballast.restore()
 
-    def _remove_marker(self, marker: Path) -> None:
+    def _begin_list(self, records: Sequence[TopicRecord], marker: Path, *, is_marked: bool) -> None:
+        """Begin the list of opened partitions, and only then remove the marker of the clean stop."""
+        self._resting.find(was_clean=self.was_clean, is_marked=is_marked, is_empty=not records)
+        needless = [marker]
+        if self._resting.is_known and self.journal.is_usable:
+            self._resting.begin(record for record in records if record.state is not TopicState.DELETING)
+        else:
+            # Without the journal's mark another program may write after a crash. All partitions are opened then.
+            needless.append(self._resting.opened_path)
+        there = [path for path in needless if self.file_system.exists(path)]
         try:
-            self.file_system.unlink(marker)
+            remove_files(self.file_system, there)
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise
             # A start after a crash must not take the logs for cleanly closed.
-            self.file_system.before_writing(functools.partial(_remove_file, self.file_system, marker))
-            _logger.warning("%s is on a read-only disk: reads are served, appends are refused", marker.parent)
+            self.file_system.before_writing(functools.partial(remove_files, self.file_system, there))
+            _logger.warning("%s is on a read-only disk: reads are served, appends are refused", self.logs_directory)
 
     # Looking
 
@@ -230,22 +247,35 @@ class LogManager:
         return topic
 
     def partition(self, name: str, number: int) -> PartitionLog:
-        """Return one partition's log.
+        """Return one partition's log, which is opened if it rests.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic, or it has fewer partitions.
+            CorruptionError, UnavailableError: it rests, and cannot be opened.
+        """
+        topic, log = self._found(name, number)
+        if log is None:
+            try:
+                log = topic.partitions[number]
+            except OSError as error:
+                raise refused_by_system(f"{PartitionName(name, number)} could not be opened", error) from error
+        return log
+
+    def find_open(self, name: str, number: int) -> PartitionLog | None:
+        """Return one partition's log, or ``None`` if it rests. Touches no disk.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic, or it has fewer partitions.
         """
+        return self._found(name, number)[1]
+
+    def _found(self, name: str, number: int) -> tuple[Topic, PartitionLog | None]:
         topic = self.topic(name)
         if not 0 <= number < len(topic.partitions):
             last = len(topic.partitions) - 1
             has = f"partitions 0 to {last}" if last else "partition 0 alone"
             raise UnknownTopicOrPartitionError(f"topic {name!r} has {has}, not {number}")
-        return topic.partitions[number]
-
-    @property
-    def created_partition_count(self) -> int:
-        """Number of partitions that this manager made, without opened ones; includes deleted ones."""
-        return self._factory.created_count
+        return topic, topic.partitions.find(number)
 
     # Topics
 
@@ -290,7 +320,12 @@ class LogManager:
             with self._turns.making(name, tuple(self._topics)):
                 self._refused.go_on(name)
                 record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.READY)
-                topic = self._topic(record, wanted, self._changes.create(record, wanted))
+                self._changes.create(record)
+                partitions = PartitionLogs(
+                    name, record.topic_id, wanted, self.factory.open_resting, self.clock.elapsed_ms()
+                )
+                partitions.add_new(partition_count)
+                topic = self._topic(record, wanted, partitions)
                 self._topics[name] = topic
             return topic, True
 
@@ -332,8 +367,10 @@ class LogManager:
                 )
             before = TopicRecord(name, topic.topic_id, len(topic.partitions), dict(topic.overrides), TopicState.READY)
             record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
-            added = self._changes.alter(before, record, wanted)
-            altered = self._topic(record, wanted, topic.partitions + added)
+            self._changes.alter(before, record)
+            topic.partitions.update_config(wanted)
+            topic.partitions.add_new(count - before.partition_count)
+            altered = self._topic(record, wanted, topic.partitions)
             self._topics[name] = altered
             return altered
 
@@ -363,7 +400,7 @@ class LogManager:
         except UnavailableError as error:
             _logger.warning("%s; the deletion is tried again", error)
 
-    def _topic(self, record: TopicRecord, config: TopicConfig, partitions: tuple[PartitionLog, ...]) -> Topic:
+    def _topic(self, record: TopicRecord, config: TopicConfig, partitions: PartitionLogs) -> Topic:
         return Topic(record.name, record.topic_id, partitions, config, record.overrides, self.service_defaults)
 
     def _config(self, record: TopicRecord) -> TopicConfig:
@@ -381,7 +418,8 @@ class LogManager:
         self._checkpoints.write_high_watermarks(lambda: {log.name: log.snapshot.high_watermark for log in self._logs()})
 
     def _logs(self) -> list[PartitionLog]:
-        return [log for topic in list(self._topics.values()) for log in topic.partitions]
+        """Return the logs that are open. What rests does not change."""
+        return [log for topic in list(self._topics.values()) for log in topic.partitions.opened()]
 
     # Files
 
@@ -395,8 +433,8 @@ class LogManager:
             self._lock.renew()
         except DirectoryLockedError as error:
             _logger.error("all partitions are offline: %s", error)
-            for log in self._logs():
-                log.take_offline(str(error))
+            for topic in list(self._topics.values()):
+                topic.partitions.take_offline(str(error))
 
     def delete_due_files(self) -> int:
         """Unlink deleted segments and topics whose delay has passed; return the number of files and directories.
@@ -440,22 +478,13 @@ class LogManager:
                 self.checkpoint_high_watermarks()
                 if clean:
                     self.journal.end()
-                    marker = self.logs_directory / CLEAN_SHUTDOWN_MARKER
-                    write_file_atomically(
-                        self.file_system, marker, json.dumps({"version": 0, "brokerEpoch": -1}).encode()
-                    )
+                    self._resting.mark_clean([(topic.topic_id, topic.partitions) for topic in self._topics.values()])
                 self._stopped_cleanly = clean
             except OSError as error:
                 _logger.error("no clean stop: %s", error)
             finally:
                 self._lock.release()
             return self._stopped_cleanly
-
-
-def _remove_file(file_system: FileSystem, path: Path) -> None:
-    if file_system.exists(path):
-        file_system.unlink(path)
-    file_system.sync_directory(path.parent)
 
 
 def _check_partition_count(count: int) -> None:

@@ -1,4 +1,4 @@
-"""Opening the partitions of a data directory at start, several at a time.
+"""Opening those partitions of a data directory at start that may not rest, several at a time.
 
 After a clean stop a partition costs a few small reads. After an unclean stop its newest segments are scanned and some
 of its files synced. While one partition waits for the disk, others are read, the largest first, so that no large one is
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +23,10 @@ from storage.disk.file_names import partition_directory_name
 from storage.disk.file_system import FileSystem
 from storage.log.partition_log import PartitionLog
 from storage.manager.partition_factory import PartitionFactory
+from storage.manager.partition_logs import PartitionLogs
+from storage.manager.resting_partitions import RestingPartitions
 from storage.manager.topic_registry import TopicRecord, TopicRegistry, TopicState
-from storage.recovery.recovery_progress import PartitionRecovery, RecoveryMeter
+from storage.recovery.recovery_progress import RecoveryMeter
 from storage.recovery.segment_recovery import scan_bytes
 
 
@@ -53,7 +55,9 @@ class LogOpening:
         checkpoints: DirectoryCheckpoints,
         factory: PartitionFactory,
         meter: RecoveryMeter,
+        resting: RestingPartitions,
         *,
+        began_ms: int,
         clean: bool,
         thread_count: int,
     ) -> None:
@@ -63,24 +67,35 @@ class LogOpening:
         self._checkpoints = checkpoints
         self._factory = factory
         self._meter = meter
+        self._resting = resting
+        self._began_ms = began_ms
         self._clean = clean
         self._thread_count = thread_count
         self._waiting: deque[_Opening] = deque()
-        self._opened: dict[PartitionName, tuple[PartitionLog, PartitionRecovery]] = {}
+        self._opened: dict[PartitionName, PartitionLog] = {}
         self._failures: dict[PartitionName, BaseException] = {}
 
-    def open(
-        self, topics: Sequence[tuple[TopicRecord, TopicConfig]]
-    ) -> tuple[list[tuple[PartitionLog, ...]], list[PartitionRecovery]]:
-        """Open all partitions; return those of each topic, in order, and the result of recovery for each partition.
+    def open(self, topics: Sequence[tuple[TopicRecord, TopicConfig]], present: Collection[str]) -> list[PartitionLogs]:
+        """Open the partitions that may not rest; return those of each topic.
+
+        ``present`` has the names of the partitions' directories.
 
         Partitions share the threads, so a slow one does not delay the rest. If one cannot be opened, the partitions in
         progress are finished and no more are begun. Then the error of the first failed one by name is raised.
         """
-        openings = [
-            self._opening(record, name, config) for record, config in topics for name in record.partition_names()
+        states = [
+            [(name, self._resting.state_of(record, name)) for name in record.partition_names()] for record, _ in topics
         ]
-        self._meter.expect(len(openings), sum(opening.scan_bytes for opening in openings))
+        openings = []
+        for (record, config), named in zip(topics, states, strict=True):
+            for name, state in named:
+                if state is None:
+                    openings.append(self._opening(record, name, config))
+                elif partition_directory_name(name) not in present:
+                    raise self._missing(record, partition_directory_name(name))
+        partition_count = sum(map(len, states))
+        self._meter.expect(partition_count, sum(opening.scan_bytes for opening in openings))
+        self._meter.opened(partition_count - len(openings))
         self._waiting.extend(sorted(openings, key=lambda opening: -opening.scan_bytes))
         # After a clean stop no scan waits for the disk, and threads would only alternate.
         thread_count = 1 if self._clean else min(self._thread_count, len(openings))
@@ -103,9 +118,14 @@ class LogOpening:
                 # Its traceback refers to this frame: without the cycle, nothing waits for the garbage collector.
                 del first
         found = [self._opened.pop(opening.name) for opening in openings]
-        logs = iter([log for log, _ in found])
-        partitions = [tuple(next(logs) for _ in range(record.partition_count)) for record, _ in topics]
-        return partitions, [report for _, report in found]
+        logs = iter(found)
+        partitions = []
+        for (record, config), named in zip(topics, states, strict=True):
+            of_topic = PartitionLogs(record.name, record.topic_id, config, self._factory.open_resting, self._began_ms)
+            for _, state in named:
+                of_topic.add(next(logs) if state is None else state)
+            partitions.append(of_topic)
+        return partitions
 
     def _opening(self, record: TopicRecord, name: PartitionName, config: TopicConfig) -> _Opening:
         directory = self._logs_directory / partition_directory_name(name)
@@ -130,14 +150,17 @@ class LogOpening:
             else:
                 self._meter.opened()
 
-    def _open(self, opening: _Opening) -> tuple[PartitionLog, PartitionRecovery]:
+    def _open(self, opening: _Opening) -> PartitionLog:
         record, name = opening.record, opening.name
         if self._file_system.is_directory(opening.directory):
             return self._factory.open(record, name, opening.config, self._meter, clean=self._clean)
         if record.state is TopicState.READY and record.was_ready(name):
-            raise CorruptionError(
-                f"{opening.directory} is missing, but topic {record.name} has {record.partition_count} partitions. "
-                f"Restore it, or give the topic up by moving its file {self._registry.path_of(record)} away"
-            )
-        (log,) = self._factory.create(record, [name], opening.config)
-        return log, PartitionRecovery(name, clean=True)
+            raise self._missing(record, opening.directory.name)
+        self._factory.create([name], record.topic_id)
+        return self._factory.open(record, name, opening.config, self._meter, clean=self._clean)
+
+    def _missing(self, record: TopicRecord, directory_name: str) -> CorruptionError:
+        return CorruptionError(
+            f"{self._logs_directory / directory_name} is missing, but topic {record.name} has {record.partition_count} "
+            f"partitions. Restore it, or give the topic up by moving its file {self._registry.path_of(record)} away"
+        )

@@ -8,20 +8,17 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from log_model.config import TopicConfig
 from log_model.errors import UnavailableError, outcome_unknown, refused_by_system
 from log_model.names import PartitionName
 from storage.disk.directory_checkpoints import DirectoryCheckpoints
 from storage.disk.whole_files import NotDurableError
-from storage.log.partition_log import PartitionLog
+from storage.manager.opened_partitions import OpenedPartitions
 from storage.manager.partition_factory import PartitionFactory
 from storage.manager.refused_changes import RefusedChanges
 from storage.manager.topic_directories import TopicDirectories
 from storage.manager.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState
 
 _logger = logging.getLogger(__name__)
-
-_Partitions = tuple[PartitionLog, ...]
 
 
 class TopicChanges:
@@ -37,6 +34,7 @@ class TopicChanges:
         factory: PartitionFactory,
         checkpoints: DirectoryCheckpoints,
         refused: RefusedChanges,
+        opened: OpenedPartitions,
     ) -> None:
         self._registry = registry
         self._directories = directories
@@ -44,11 +42,12 @@ class TopicChanges:
         self._checkpoints = checkpoints
         self._ballast = checkpoints.ballast
         self._refused = refused
+        self._opened = opened
 
     # Creation and growth
 
-    def create(self, record: TopicRecord, config: TopicConfig) -> _Partitions:
-        """Make the topic's file and its partitions, and return these. Durable: on return.
+    def create(self, record: TopicRecord) -> None:
+        """Make the topic's file and its partitions, which rest. Durable: on return.
 
         The file is written first and last: the next start finishes after a crash in between.
 
@@ -60,11 +59,11 @@ class TopicChanges:
         names = record.partition_names()
         self._directories.refuse_existing(names)
 
-        def create() -> _Partitions:
+        def create() -> None:
             self._registry.save(record.with_state(TopicState.CREATING))
-            partitions = self._factory.create(record, names, config)
+            self._factory.create(names, record.topic_id)
+            self._opened.note_new(record.topic_id, 0)
             self._registry.save(record)
-            return partitions
 
         def undo(*, may_be_ready: bool) -> None:
             if self._registry.has(record):
@@ -78,10 +77,10 @@ class TopicChanges:
             self._registry.remove(record)
 
         pending = "is not removed yet, after its creation failed"
-        return self._do_or_undo(record, "created", create, pending, undo)
+        self._do_or_undo(record, "created", create, pending, undo)
 
-    def alter(self, before: TopicRecord, after: TopicRecord, config: TopicConfig) -> _Partitions:
-        """Write the topic's new settings, make its further partitions, and return these. Durable: on return.
+    def alter(self, before: TopicRecord, after: TopicRecord) -> None:
+        """Write the topic's new settings, and make its further partitions, which rest. Durable: on return.
 
         Raises:
             TopicExistsError, DiskFullError, TooManyOpenFilesError, DiskFailedError, ChangeOutcomeUnknownError: as
@@ -91,13 +90,13 @@ class TopicChanges:
         self._directories.refuse_existing(added)
         growing = dataclasses.replace(after, ready_count=before.partition_count)
 
-        def alter() -> _Partitions:
+        def alter() -> None:
             if added:
                 self._registry.save(growing)
-            partitions = self._factory.create(after, added, config) if added else ()
+                self._factory.create(added, after.topic_id)
+                self._opened.note_new(after.topic_id, before.partition_count)
             # New settings may be the only means to free a full disk.
             self._ballast.run(lambda: self._registry.save(after))
-            return partitions
 
         def undo(*, may_be_ready: bool) -> None:
             if added:
@@ -109,18 +108,18 @@ class TopicChanges:
             self._registry.save(before)
 
         pending = "is not restored yet, after its alteration failed"
-        return self._do_or_undo(after, "altered", alter, pending, undo)
+        self._do_or_undo(after, "altered", alter, pending, undo)
 
     def _do_or_undo(
-        self, record: TopicRecord, done: str, work: Callable[[], _Partitions], pending: str, undo: Callable[..., None]
-    ) -> _Partitions:
+        self, record: TopicRecord, done: str, work: Callable[[], None], pending: str, undo: Callable[..., None]
+    ) -> None:
         """Do ``work``. If the system refuses it, ``undo`` the part that may be on the disk, now or later.
 
         ``undo`` receives whether the file may say that the topic is ready.
         """
         untouched = self._registry.last_written.get(record.topic_id)
         try:
-            return work()
+            work()
         except OSError as error:
             # Its frames keep the files of the new partitions open.
             error.__traceback__ = None
@@ -152,15 +151,13 @@ class TopicChanges:
             if isinstance(error, NotDurableError) and not self._withdraw_deletion(record, topic):
                 raise outcome_unknown(what, error) from error
             raise refused_by_system(what, error) from error
-        for log in topic.partitions:
-            log.take_offline("the topic was deleted")
+        topic.partitions.give_up()
 
     def _withdraw_deletion(self, record: TopicRecord, topic: Topic) -> bool:
         try:
             self._ballast.run(lambda: self._registry.save(record))
         except OSError as error:
-            for log in topic.partitions:
-                log.take_offline(f"deleting the topic failed, and the next start may finish it: {error}")
+            topic.partitions.take_offline(f"deleting the topic failed, and the next start may finish it: {error}")
             return False
         return True
 
@@ -177,9 +174,11 @@ class TopicChanges:
 
     def _finish_deletion(self, record: TopicRecord, delay_ms: int, topic: Topic | None) -> None:
         def moved(name: PartitionName, doomed: Path) -> None:
-            if topic is not None:
-                topic.partitions[name.partition].moved_to(doomed)
+            log = None if topic is None else topic.partitions.find(name.partition)
+            if log is not None:
+                log.moved_to(doomed)
 
         self._ballast.run(lambda: self._directories.give_up(record.partition_names(), delay_ms, moved))
         self._checkpoints.forget(record.partition_names())
+        self._opened.forget(record.topic_id)
         self._ballast.run(lambda: self._registry.remove(record))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from log_model.clock import Clock
@@ -75,26 +75,29 @@ class TopicDirectories:
                 self._deleted.add(doomed, delay_ms)
         self._file_system.sync_directory(self._logs_directory)
 
-    def find_doomed(self, known: set[PartitionName], topic_files: Path) -> None:
-        """Find the directories that earlier runs renamed, for ``remove_due``. ``known``: the partitions of all topics.
+    def find(self, known: Collection[str], topic_files: Path) -> set[str]:
+        """Return which of the ``known`` names of directories exist; find what earlier runs left for ``remove_due``.
 
         Raises:
             CorruptionError: there is a partition of no known topic.
         """
-        for directory_name in self._file_system.list_directory(self._logs_directory):
+        listed = self._file_system.list_directory(self._logs_directory)
+        for directory_name in listed:
+            # The names come first: there may be 100,000.
+            if directory_name in known:
+                continue
             path = self._logs_directory / directory_name
             if not self._file_system.is_directory(path):
                 continue
             if is_deleted_directory_name(directory_name):
                 self._deleted.add(path, 0)
-                continue
-            name = parse_partition_directory_name(directory_name)
-            if name is not None and name not in known:
+            elif parse_partition_directory_name(directory_name) is not None:
                 # Creating a topic of that name would make its first segment again.
                 raise CorruptionError(
                     f"{path} is a partition of no known topic. Restore the topic's file in {topic_files}, "
                     "or move the directory away"
                 )
+        return {name for name in listed if name in known}
 
     def remove_due(self) -> int:
         """Remove renamed directories whose delay has passed; return their number.

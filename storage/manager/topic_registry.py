@@ -16,7 +16,7 @@ from storage.disk.file_names import PARTITION_COUNT_MAX, TEMPORARY_SUFFIX
 from storage.disk.file_system import FileSystem
 from storage.disk.topic_metadata import is_topic_id
 from storage.disk.whole_files import NotDurableError, read_file, write_file_atomically
-from storage.log.partition_log import PartitionLog
+from storage.manager.partition_logs import PartitionLogs
 
 _SUFFIX = ".json"
 _VERSION = 1
@@ -57,14 +57,23 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic and its logs. ``overrides`` are its own settings, in Kafka's names."""
+    """A topic and its partitions. ``overrides`` are its own settings, in Kafka's names."""
 
     name: str
     topic_id: str
-    partitions: tuple[PartitionLog, ...]
+    partitions: PartitionLogs
     config: TopicConfig
     overrides: Mapping[str, object]
     service_defaults: Mapping[str, object]
+
+    @property
+    def partition_count(self) -> int:
+        """The number of the topic's partitions."""
+        return len(self.partitions)
+
+    def online_partitions(self) -> list[int]:
+        """Return the numbers of the partitions that take appends, in order."""
+        return self.partitions.online()
 
     @property
     def is_internal(self) -> bool:
@@ -202,5 +211,14 @@ def _check(record: TopicRecord, version: object) -> None:
 def known_producer_id_max(topics: Mapping[str, Topic], below: int) -> int:
     """Return the largest producer id under ``below`` in the logs, except keyed producers' ids; -1 for none."""
     below = min(below, KEYED_PRODUCER_ID_MIN)
-    logs = (log for topic in list(topics.values()) for log in topic.partitions)
-    return max((log.producers.largest_id(below=below) for log in logs), default=-1)
+    largest = -1
+    for topic in list(topics.values()):
+        opened = topic.partitions.opened()
+        for number, state in topic.partitions.resting():
+            if state.largest_producer_id < below:
+                largest = max(largest, state.largest_producer_id)
+            else:
+                # Only the largest id of a partition that rests is known.
+                opened.append(topic.partitions[number])
+        largest = max([largest, *(log.producers.largest_id(below=below) for log in opened)])
+    return largest

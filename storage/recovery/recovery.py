@@ -86,19 +86,23 @@ class PartitionOpener:
         had_all_indexes = self._restore_producers(segments, log_end, recovery)
         recovery_point = min(recovery.recovery_point, log_end)
         # Every unusual finding leaves a note, except rebuilt segments.
-        is_sound = had_all_indexes and not report.notes and not segments[-1].indexes_were_opened
+        last = segments[-1]
+        had_all_indexes = had_all_indexes and not last.offset_index.was_opened and not last.time_index.was_opened
+        is_sound = had_all_indexes and not report.notes
+        is_untouched = report.clean and is_sound
+        if report.clean and not is_untouched:
+            parts.before_change(parts.topic_id, parts.name, False)
+            segments[-1].unseal()
         return PartitionLog(
             replace(
                 parts,
+                is_untouched=is_untouched,
                 segments=tuple(segments),
                 log_start_offset=log_start,
                 log_end_offset=log_end,
                 recovery_point=log_end if report.clean and not report.damage else recovery_point,
                 damage=tuple(report.damage),
                 damage_hint=recovery.damage_hint,
-                as_closed=report.clean
-                and is_sound
-                and parts.file_system.exists(parts.producers.snapshots.path_of(log_end)),
                 high_watermark=parts.checkpoints.high_watermarks.get(parts.name),
             )
         )
@@ -147,8 +151,9 @@ class PartitionOpener:
                 base,
                 settings,
                 size_bytes=parts.file_system.size(parts.directory / offset_file_name(base, LOG_SUFFIX)),
-                created_ms=parts.clock.elapsed_ms(),
-                sealed=base != bases[-1],
+                created_ms=parts.began_ms,
+                # Until its first change the last one is as a clean stop leaves it.
+                sealed=base != bases[-1] or self.report.clean,
                 jitter_ms=parts.config.draw_segment_jitter_ms(parts.random) if base == bases[-1] else 0,
             )
             for base in bases
@@ -163,7 +168,7 @@ class PartitionOpener:
             far = find_overflow(segment, following)
             if far is not None and self._split(segment, *far):
                 segments = self._find_segments()
-            segment.close_file()
+            segment.log.close()
             place += 1
         return segments
 

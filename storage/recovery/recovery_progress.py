@@ -57,10 +57,10 @@ class RecoveryMeter:
         with self._lock:
             self._scanned_bytes += byte_count
 
-    def opened(self) -> None:
-        """Count one more partition as open."""
+    def opened(self, count: int = 1) -> None:
+        """Count more partitions as done: they are open, or rest."""
         with self._lock:
-            self._partitions_done += 1
+            self._partitions_done += count
 
     def progress(self) -> RecoveryProgress | None:
         """Return all numbers of one moment; ``None`` before the total work is known."""

@@ -109,7 +109,7 @@ class SegmentRecovery:
             else:
                 result = self._find_end(segment) or scanner.scan()
             ends.append(self._judge(segment, result, following, durable_end))
-            segment.close_file()
+            segment.log.close()
         return ends
 
     def find_end_without_segments(self, log_start: Offset) -> Offset:

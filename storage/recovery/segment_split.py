@@ -100,7 +100,7 @@ def split_segment(file_system: FileSystem, segment: Segment, position: Position,
             _path(directory, base, suffix + CLEANED_SUFFIX), _path(directory, base, suffix + SWAP_SUFFIX)
         )
         file_system.sync_directory(directory)
-    segment.close_file()
+    segment.log.close()
     indexes = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
     remove_segment_files(file_system, directory, segment.base_offset, indexes)
     clear_leftovers(file_system, directory, clean=False)

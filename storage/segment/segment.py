@@ -24,7 +24,7 @@ from storage.index.time_index import TimeIndex
 from storage.segment.batch_search import BatchSearch
 from storage.segment.batch_search_py import SegmentRead
 from storage.segment.segment_file import SegmentFile, fsync
-from storage.segment.segment_indexes import open_offset_index, open_time_index, peek_largest_timestamp, verified
+from storage.segment.segment_indexes import open_offset_index, open_time_index, verified
 from storage.segment.segment_transactions import SegmentTransactions
 from storage.segment.timestamped_records import find_largest, first_record, first_timestamp
 
@@ -156,14 +156,12 @@ class Segment:
         """The log file, opened at first use."""
         return self.log.file
 
-    @property
-    def indexes_were_opened(self) -> bool:
-        """Whether an index is or was open. An active segment's index file then has its full length."""
-        return self.offset_index.was_opened or self.time_index.was_opened
-
-    def close_file(self) -> None:
-        """Close the log file until its next read. Only for a segment without other holders."""
+    def close_files(self) -> None:
+        """Close the files of a sealed segment until they are next used. Holders of one read on."""
         self.log.close()
+        for index in (self.offset_index, self.time_index, self.transactions.index):
+            index.release()
+        self.search = self.indexer = None
 
     def hold_open(self) -> None:
         """Open all files, so that holders of this segment can read on when the files are unlinked."""
@@ -301,7 +299,7 @@ class Segment:
         """
         target = self.locate(offset, self.size_bytes)
         kept_bytes = self.size_bytes if target is None else target.position
-        self._unseal()
+        self.unseal()
         self.offset_index.get().truncate_to(offset)
         self.time_index.get().truncate_to(offset)
         self.transactions.index.get().truncate_to(offset)
@@ -312,7 +310,8 @@ class Segment:
         fsync(self.file.sync)
         self._reload_max_timestamp()
 
-    def _unseal(self) -> None:
+    def unseal(self) -> None:
+        """Let appending begin again. A second call does no harm."""
         self.log.sealed = False
         self._largest = None
         for index in (self.offset_index.get(), self.time_index.get()):
@@ -450,15 +449,15 @@ class Segment:
         """The largest timestamp and the last offset of the earliest batch that has it."""
         try:
             if not self.sealed:
-                if self.indexer is None and self._largest is None and not self.indexes_were_opened:
-                    self._largest = peek_largest_timestamp(
-                        self._file_system, self.log, self._settings, self.offset_index.path, self.time_index.path
-                    )
-                return self._largest if self.indexer is None and self._largest else self.builder.max_timestamp
-            if self._largest is None:
+                return self.builder.max_timestamp
+            largest = self._largest
+            if largest is None:
                 # Retention asks one segment after the other. None stays open for that (spec C4).
-                self._largest = self.time_index.ask(lambda index: index.last_entry)
-            return self._largest
+                was_open = self.log.is_open
+                largest = self._largest = self.time_index.ask(lambda index: index.last_entry)
+                if not was_open:
+                    self.log.close()
+            return largest
         except OSError as error:
             self._warn_unindexed(error)
             builder = IndexBuilder(self.base_offset, self._settings.interval_bytes)

@@ -87,7 +87,7 @@ class SegmentFile:
             self.opened.truncate(preallocated_bytes)
 
     def close(self) -> None:
-        """Drop the file until its next use; only before the segment is shared."""
+        """Drop the file until its next use. Holders of it read on."""
         self.opened = None
 
     def rename(self, target: Path) -> None:

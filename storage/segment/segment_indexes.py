@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from log_model.errors import CorruptionError
-from log_model.offsets import Offset, OffsetPosition, Position, TimestampOffset
+from log_model.offsets import Offset, OffsetPosition, Position
 from storage.disk.file_system import FileSystem
 from storage.index.batch_walk import StoredBatch
 from storage.index.index_builder import IndexBuilder, IndexSettings, write_offset_index, write_time_index
@@ -111,46 +111,11 @@ def _open_or_rebuild(
 
     if is_lost:
         rebuild()
-    elif not (log.size_bytes or log.sealed) and file_system.exists(path) and file_system.size(path):
-        # Without batches there are no entries: the file has the full length that ``create_closed`` gave it.
-        with contextlib.closing(file_system.open(path)) as file:
-            file.truncate(0)
     try:
         return open_checked()
     except CorruptionError:
         rebuild()
         return open_checked()
-
-
-def peek_largest_timestamp(
-    file_system: FileSystem, log: SegmentFile, settings: IndexSettings, offset_path: Path, time_path: Path
-) -> TimestampOffset | None:
-    """Return the largest timestamp of an active segment whose indexes are as after a clean stop, otherwise ``None``.
-
-    The indexes do not change and do not stay open, because retention needs this of every idle partition.
-
-    Raises:
-        OSError: the disk refused.
-    """
-    was_open = log.is_open
-    try:
-        with contextlib.ExitStack() as stack:
-            max_bytes, base = settings.max_bytes, log.base_offset
-            offsets = OffsetIndex.open(file_system, offset_path, base, max_bytes=max_bytes, writable=False)
-            stack.callback(offsets.close)
-            times = TimeIndex.open(file_system, time_path, base, max_bytes=max_bytes, writable=False)
-            stack.callback(times.close)
-            offsets.sanity_check()
-            times.sanity_check()
-            if not times.entry_count:
-                return None
-            _check_last_time_entry(times, log, offsets.lookup)
-            return times.last_entry
-    except (FileNotFoundError, CorruptionError):
-        return None
-    finally:
-        if not was_open:
-            log.close()
 
 
 def _check_last_time_entry(index: TimeIndex, log: SegmentFile, look_up: Callable[[Offset], OffsetPosition]) -> None:

@@ -177,7 +177,10 @@ class CaseLog:
 
     @property
     def recovery(self) -> PartitionRecovery:
-        return self.manager.recovery[0]
+        name = self.partition.name
+        found = [report for report in self.manager.recovery if report.name == name]
+        # A partition that rested until now has told nothing, if nothing was unusual.
+        return found[0] if found else PartitionRecovery(name, clean=True)
 
     @property
     def directory(self) -> Path:

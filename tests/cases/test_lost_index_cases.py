@@ -115,8 +115,8 @@ def test_rc_6_orphan_index_files_go(new_log: NewLog, clean: bool) -> None:
     for orphan in orphans:
         orphan.write_bytes(b"\0" * 24)
     log.restart(clean=clean)
-    assert not any(orphan.exists() for orphan in orphans)
     assert log.offsets() == [0, 1, 2]
+    assert not any(orphan.exists() for orphan in orphans)
 
 
 def test_rc_6_an_index_of_no_bytes_is_legal(new_log: NewLog) -> None:

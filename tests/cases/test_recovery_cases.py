@@ -16,6 +16,7 @@ from log_model.errors import CorruptionError, DirectoryLockedError, PartitionOff
 from log_model.offsets import Offset
 from log_model.reads import Isolation, OffsetRange
 from rollway.records import Codec
+from storage.disk.topic_metadata import is_topic_id
 from storage.manager.log_manager import LogManager
 from tests.cases.logs import TOPIC, CaseLog, assert_whole, batch_of
 from tests.support.kafka_directory import KafkaDirectory, Segment, batch
@@ -181,7 +182,10 @@ def test_rc_5_clean_stop(tmp_path: Path) -> None:
     log.stop()
     marker = log.path / "logs" / ".kafka_cleanshutdown"
     assert [name for operation, name in disk.operations if operation == "rename"][-1] == marker.name
-    assert json.loads(marker.read_text()) == {"version": 0, "brokerEpoch": -1}
+    content = json.loads(marker.read_text())
+    assert is_topic_id(content.pop("rollwayRestingPartitions"))
+    # A broker reads these two, and no others.
+    assert content == {"version": 0, "brokerEpoch": -1}
     damaged = bytearray(log.file(8).read_bytes())
     damaged[-1] ^= 1
     log.file(8).write_bytes(damaged)

@@ -115,7 +115,11 @@ class DamageCheck:
             self.outcomes["refused to start"] += 1
             return
         require(TOPIC in manager.topics, "the topic is gone")
-        log = manager.partition(TOPIC, 0)
+        try:
+            log = manager.partition(TOPIC, 0)
+        except CorruptionError:
+            self.outcomes["refused to open"] += 1
+            return
         snapshot = log.snapshot
         refused = self._read_all(snapshot)
         self._check_missing(log, snapshot, refused)

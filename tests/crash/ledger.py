@@ -11,7 +11,7 @@ from typing import Any
 
 from log_model.batches.batch_validation import validate_batches
 from log_model.clock import Clock
-from log_model.errors import DiskFullError, PartitionFailedError, PartitionOfflineError, StorageError
+from log_model.errors import DiskFailedError, DiskFullError, PartitionFailedError, PartitionOfflineError, StorageError
 from log_model.offsets import Offset
 from log_model.reads import FetchData, Isolation
 from rollway.records.compiled import load
@@ -280,7 +280,8 @@ def append_group(
 ) -> list[AppendResult | StorageError]:
     """Append one group, each request with its batches, and note it before and after.
 
-    What the disk had no room for is answered with ``DiskFullError`` and is not in the log.
+    What the disk had no room for is answered with ``DiskFullError`` and is not in the log. Neither is the first append
+    to a partition at rest if the disk refuses to note it, which may also be ``DiskFailedError``.
 
     Raises:
         ViolationError: the engine refused otherwise, or gave other offsets than the next ones.
@@ -288,6 +289,7 @@ def append_group(
         PartitionFailedError: any part may have been written.
     """
     group = []
+    was_untouched = log.writer.is_untouched
     before = expected.log.copy()
     bodies = [batches[0].sent for batches in requests if len(batches) == 1 and batches[0].marker is None]
     for batches in requests:
@@ -306,7 +308,7 @@ def append_group(
         raise
     expected.log = before
     for batches, result in zip(requests, results, strict=True):
-        if isinstance(result, DiskFullError):
+        if isinstance(result, DiskFullError) or (isinstance(result, DiskFailedError) and was_untouched):
             continue
         if not isinstance(result, AppendResult):
             raise ViolationError(f"append at {before.end_offset} was refused: {result!r}")

@@ -58,9 +58,10 @@ def topic_id_of(identity: uuid.UUID) -> str:
 def files_after(seed: int, limits: JournalLimits, *, stops: bool = True) -> tuple[dict[str, bytes], Counter[str]]:
     """All files after this seed's requests and a clean stop, and what was done."""
     done: Counter[str] = Counter()
-    topic_ids, deleted_ids = uuids_of(seed), uuids_of(seed + 1000)
+    topic_ids, deleted_ids, stop_ids = uuids_of(seed), uuids_of(seed + 1000), uuids_of(seed + 2000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("storage.manager.log_manager.new_topic_id", lambda: topic_id_of(topic_ids()))
+        patch.setattr("storage.manager.resting_partitions.new_topic_id", lambda: topic_id_of(stop_ids()))
         patch.setattr("storage.disk.file_names.uuid", SimpleNamespace(uuid4=deleted_ids))
         workload = SteadyWorkload(seed, journal_limits=limits)
         for _ in range(STEPS):

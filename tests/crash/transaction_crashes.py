@@ -90,7 +90,7 @@ class TransactionCrashes(ServiceCrashes[Ledger]):
         before = ledger.given[name]
         require(producer.identity.producer_id == before.producer_id, f"{name} has another producer id")
         require(producer.identity.producer_epoch > before.producer_epoch, f"epoch {before} of {name} was given before")
-        log = parts.engine.partition(self._source.choice(sorted(ledger.topics)), 0)
+        log = parts.engine.manager.partition(self._source.choice(sorted(ledger.topics)), 0)
         await producer.send(log, b"goes on")
         await producer.end(commit=True)
         require(committed_values(log.snapshot)[-1] == b"goes on", "a transaction after recovery is not visible")

@@ -1,41 +1,36 @@
-"""Topics must leave connections the descriptors that those need, and a refused topic must leave nothing."""
+"""Partitions must leave connections the descriptors that those need."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
-from app.engine_local.partitions.partition_room import PARTITION_DESCRIPTORS, PartitionRoom, connections_within
+from app.engine_local.partitions.partition_room import FileRoom, connections_within
 from app.settings import Settings
+from log_model.clock import ManualClock
 from log_model.errors import TooManyOpenFilesError
-from storage.manager.log_manager import LogManager
 from tests.support.servers import ServerProcess, ThreadedServer, http_client
 
 CONNECTIONS = 20
 
 
-def limited(data_dir: Path, descriptors: int) -> ServerProcess:
+def limited(
+    data_dir: Path, descriptors: int, settings: dict[str, str] | None = None, *, before: str = ""
+) -> ServerProcess:
     """A service of this many descriptors, soft and hard."""
     code = (
         f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors})); "
-        "from app.cli import main; main()"
+        f"{before}from app.cli import main; main()"
     )
-    return ServerProcess(data_dir, command=[sys.executable, "-c", code])
-
-
-def fill(client: httpx.Client, partition_count: int) -> httpx.Response:
-    """Make topics until one is refused; the refusal."""
-    for number in range(1_000):
-        answer = client.put(f"/v1/topics/full{number}", json={"partitions": partition_count})
-        if answer.status_code != 201:
-            return answer
-    raise AssertionError("nothing was refused")
+    return ServerProcess(data_dir, command=[sys.executable, "-c", code], environment=settings)
 
 
 def count_answered(url: str) -> int:
@@ -53,28 +48,47 @@ def count_answered(url: str) -> int:
     return answered
 
 
-@pytest.mark.parametrize("partition_count", [1, 7])
-def test_topics_leave_connections_their_descriptors(tmp_path: Path, partition_count: int) -> None:
+def await_that(condition: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+def append(client: httpx.Client, topic: str, number: int) -> httpx.Response:
+    return client.post(f"/v1/topics/{topic}/partitions/{number}/records", json={"records": [{"value": "x"}]})
+
+
+def is_taken(client: httpx.Client, number: int) -> bool:
+    return append(client, "many", number).status_code == 200
+
+
+def test_partitions_leave_connections_their_descriptors(tmp_path: Path) -> None:
+    idle = {"ROLLWAY_PARTITION_IDLE_MS": "300", "ROLLWAY_PARTITION_IDLE_CHECK_INTERVAL_MS": "200"}
     with limited(tmp_path / "data", 256) as process, http_client(process.url) as client:
-        refused = fill(client, partition_count)
-        problem = refused.json()
-        assert (refused.status_code, problem["code"], problem["applied"]) == (503, "too_many_open_files", "no")
-        assert "kept for connections" in problem["detail"]
-        topics = [topic["name"] for topic in client.get("/v1/topics").json()["data"]]
-        assert topics
+        # A partition that nobody uses has no file open.
+        assert client.put("/v1/topics/many", json={"partitions": 1_000}).status_code == 201
         assert count_answered(process.url) == CONNECTIONS
-        # Neither does a topic that exists take more, nor is there anything of the one that was refused.
-        grown = client.patch(f"/v1/topics/{topics[0]}", json={"partitions": 1_000})
-        assert (grown.status_code, grown.json()["code"]) == (503, "too_many_open_files")
-        name = f"full{len(topics)}"
-        assert client.get(f"/v1/topics/{name}").status_code == 404
-        assert not list((tmp_path / "data" / "logs").glob(f"{name}-*"))
-        # The same again is answered as it is, and what is deleted makes room.
-        assert client.put(f"/v1/topics/{topics[0]}", json={"partitions": partition_count}).status_code == 200
-    with limited(tmp_path / "data", 256) as process, http_client(process.url) as client:
-        assert [topic["name"] for topic in client.get("/v1/topics").json()["data"]] == topics
-        assert client.get(f"/v1/topics/{name}").status_code == 404
+        answers = [append(client, "many", number) for number in range(200)]
+        written = [number for number, answer in enumerate(answers) if answer.status_code == 200]
+        assert 20 <= len(written) < 100
+        refused = answers[-1].json()
+        assert (answers[-1].status_code, refused["code"], refused["applied"]) == (503, "too_many_open_files", "no")
+        assert "kept for connections" in refused["detail"]
         assert count_answered(process.url) == CONNECTIONS
+        # Who has its files open goes on.
+        assert append(client, "many", written[0]).json()["base_offset"] == 1
+    with limited(tmp_path / "data", 256, idle) as process, http_client(process.url) as client:
+        first = range(200, 220)
+        assert {append(client, "many", number).status_code for number in first} == {200}
+        # What is idle gives its files back, and then all the others are written one after the other.
+        for number in range(300, 500):
+            await_that(functools.partial(is_taken, client, number))
+        assert count_answered(process.url) == CONNECTIONS
+        for number in (*first, 300, 499):
+            found = client.get(f"/v1/topics/many/partitions/{number}/records?offset=0").json()["records"]
+            assert [record["value"] for record in found] == ["x"]
+        assert append(client, "many", first[0]).json()["base_offset"] == 1
 
 
 def test_partitions_in_all_have_a_limit(tmp_path: Path) -> None:
@@ -96,45 +110,40 @@ def test_partitions_in_all_have_a_limit(tmp_path: Path) -> None:
         assert client.post("/v1/producers", json={"transactional_id": "t"}).status_code == 200
 
 
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[LogManager]:
-    opened = LogManager.open(tmp_path / "data")
-    yield opened
-    opened.close()
-
-
-@pytest.mark.parametrize(("open_files", "room"), [(0, 24), (119, 0), (100, 4), (120, 0), (10_000, 0)])
-def test_room_is_what_connections_and_files_leave(manager: LogManager, open_files: int, room: int) -> None:
-    """Of 256 descriptors 120 are for connections and 16 are spare; a partition takes five, or three."""
-    settings = Settings(connections_max=120)
-    rooms = PartitionRoom(manager, settings, descriptors_allowed=lambda: 256, open_file_count=lambda: open_files)
-    room = room if PARTITION_DESCRIPTORS == 5 else max(0, (120 - open_files) // PARTITION_DESCRIPTORS)
-    with pytest.raises(TooManyOpenFilesError, match=f"room for {room} more"):
-        rooms.create_topic("more", room + 1, {})
-    assert not manager.topics
-    if room:
-        assert rooms.create_topic("fits", room, {})[1]
-
-
-def test_where_open_files_cannot_be_counted_partitions_are(manager: LogManager) -> None:
-    rooms = PartitionRoom(
-        manager, Settings(connections_max=1), descriptors_allowed=lambda: 67, open_file_count=lambda: None
+@pytest.mark.parametrize(("open_files", "room"), [(0, 40), (119, 0), (100, 6), (120, 0), (10_000, 0), (None, 40)])
+def test_room_is_what_connections_and_files_leave(open_files: int | None, room: int) -> None:
+    """Of 256 descriptors 120 are for connections and 16 are spare; a partition takes three."""
+    clock = ManualClock()
+    rooms = FileRoom(
+        Settings(connections_max=120), clock, descriptors_allowed=lambda: 256, open_file_count=lambda: open_files
     )
-    # 67 less one connection and 16 spare.
-    room = 50 // PARTITION_DESCRIPTORS
-    for number in range(room):
-        rooms.create_topic(f"t{number}", 1, {})
-    with pytest.raises(TooManyOpenFilesError, match="room for 0 more"):
-        rooms.create_topic("more", 1, {})
+    assert rooms.is_short is (room < 10)
+    for _ in range(room):
+        rooms.take()
+    with pytest.raises(TooManyOpenFilesError, match="of 256 136 are kept for connections"):
+        rooms.take()
+    assert rooms.is_short
+    # They are counted again after a second.
+    clock.advance(999)
+    with pytest.raises(TooManyOpenFilesError):
+        rooms.take()
+    clock.advance(1)
+    for _ in range(room):
+        rooms.take()
+    with pytest.raises(TooManyOpenFilesError):
+        rooms.take()
 
 
 def test_how_many_connections_there_are() -> None:
     assert [connections_within(allowed) for allowed in (256, 1_024, 20_000)] == [128, 512, 11_808]
 
 
-def test_the_check_finds_a_service_without_a_reserve(manager: LogManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: creation asks nobody, as it did."""
-    monkeypatch.setattr(PartitionRoom, "_check", lambda *_: None)
-    with pytest.raises(pytest.fail.Exception):
-        test_room_is_what_connections_and_files_leave(manager, 120, 0)
-    assert "more" in manager.topics
+def test_the_check_finds_a_service_without_a_reserve(tmp_path: Path) -> None:
+    """Planted: partitions open their files without asking, as they did."""
+    code = "from app.engine_local.partitions.partition_room import FileRoom; FileRoom.take = lambda _: None; "
+    with limited(tmp_path / "data", 256, before=code) as process, http_client(process.url) as client:
+        assert client.put("/v1/topics/many", json={"partitions": 1_000}).status_code == 201
+        for number in range(200):
+            with contextlib.suppress(httpx.HTTPError):
+                append(client, "many", number)
+        assert count_answered(process.url) < CONNECTIONS

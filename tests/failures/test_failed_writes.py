@@ -73,7 +73,7 @@ def test_a_quota_of_an_older_file_breaks_no_request(
 
 
 def end_of_log(server: ThreadedServer) -> int:
-    return int(server.service.parts.engine.partition("failed", 0).snapshot.log_end_offset)
+    return int(server.service.parts.engine.manager.partition("failed", 0).snapshot.log_end_offset)
 
 
 def test_how_long_to_wait_has_a_number_for_every_quota() -> None:

@@ -174,15 +174,17 @@ def test_the_check_finds_settings_that_get_no_room(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_creation_that_was_refused_leaves_nothing(tmp_path: Path) -> None:
-    # Without the room that is kept for connections, so that the disk itself refuses.
-    program = (
-        "from app.engine_local.partitions.partition_room import PartitionRoom; PartitionRoom._check = lambda *_: None; "
-    )
+    # Without the room that is kept for connections, so that the system itself refuses.
+    program = "from app.engine_local.partitions.partition_room import FileRoom; FileRoom.take = lambda _: None; "
     rollway = [sys.executable, "-c", program + "from app.cli import main; main()"]
     limited = ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *rollway]
     refused = []
     with ServerProcess(tmp_path / "data", command=limited) as server, httpx.Client(base_url=server.url) as client:
-        for number in range(20):
+        for name in ("t0", "t1", "wide"):
+            assert client.put(f"/v1/topics/{name}", json={"partitions": 30 if name == "wide" else 1}).status_code == 201
+        for number in range(30):
+            client.post(f"/v1/topics/wide/partitions/{number}/records", json={"records": [{"value": "x"}]})
+        for number in range(2, 20):
             answer = client.put(f"/v1/topics/t{number}", json={"partitions": 1})
             if answer.status_code == 503:
                 assert (answer.json()["code"], answer.json()["applied"]) == ("too_many_open_files", "no")
@@ -195,7 +197,7 @@ def test_a_creation_that_was_refused_leaves_nothing(tmp_path: Path) -> None:
         made = [topic["name"] for topic in client.get("/v1/topics?limit=100").json()["data"]]
         assert not set(made) & set(refused)
         directories = {path.name for path in (tmp_path / "data/logs").iterdir() if not path.name.endswith("-delete")}
-        assert {name for name in directories if name[0] == "t"} == {f"{name}-0" for name in made}
+        assert {name for name in directories if name[0] == "t"} == {f"{name}-0" for name in made if name != "wide"}
     with ServerProcess(tmp_path / "data") as server, httpx.Client(base_url=server.url) as client:
         assert [topic["name"] for topic in client.get("/v1/topics?limit=100").json()["data"]] == made
         for name in refused:

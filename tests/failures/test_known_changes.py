@@ -150,7 +150,7 @@ def test_a_topics_change_that_is_not_durable_is_taken_back(
     # What a start would find now, and what is in force until then.
     assert stored() == (12_345 if undo_fails_at == "rename" else None)
     assert client.get(topic).json()["config"]["retention.ms"] == before
-    assert server.service.parts.engine.partition(name, 0).config.retention_ms != 12_345
+    assert server.service.parts.engine.manager.partition(name, 0).config.retention_ms != 12_345
     disk.refuses = lambda operation, path: False
     server.service.parts.engine.manager.delete_due_files()
     assert stored() is None

@@ -101,11 +101,11 @@ def test_a_topic_of_many_partitions_is_described_in_pieces(counts: TurnCounts, m
     monkeypatch.setattr(topic_answers, "describe_partition", describe)
     counts.watch(topic_answers, "describe_partition")
     # The engine's part: a view of each partition.
-    monkeypatch.setattr(local_topics, "log_behind", lambda number: number)
-    monkeypatch.setattr(local_topics, "_view_of", lambda number: number)
+    monkeypatch.setattr(local_topics, "topic_behind", lambda topic: topic)
+    monkeypatch.setattr(local_topics, "_view_of", lambda _, number: number)
     counts.watch(local_topics, "_view_of")
     topics: Any = SimpleNamespace(describe=partial(local_topics.LocalTopics.describe, None))
-    topic: Any = SimpleNamespace(name="wide", topic_id="vbX5CGHpTq2OyL3cZhW1Uw", partitions=range(2_700))
+    topic: Any = SimpleNamespace(name="wide", topic_id="vbX5CGHpTq2OyL3cZhW1Uw", partition_count=2_700)
     answer = asyncio.run(topic_answers.partitions_json(topics, topic))
     assert answer.count(b'"high_watermark":0') == counts.all["describe_partition"] == 2_700
     assert counts.most["describe_partition"] <= PIECE_COUNT
@@ -169,12 +169,14 @@ def test_cycles_that_were_left_out_are_found_in_the_end(thawed: None) -> None:
         assert _Cycle.freed == [1]
 
 
-def test_partitions_that_are_made_are_counted(tmp_path: Path) -> None:
+def test_partitions_that_are_opened_are_counted(tmp_path: Path) -> None:
     manager = LogManager.open(tmp_path / "data")
     manager.create_topic("a", 3)
     manager.alter_topic("a", partition_count=5)
-    assert manager.created_partition_count == 5
+    assert manager.factory.opened_count == 0
+    assert len(list(manager.topic("a").partitions)) == 5
+    assert manager.factory.opened_count == 5
     manager.close()
     again = LogManager.open(tmp_path / "data")
-    assert again.created_partition_count == 0
+    assert again.factory.opened_count == 0
     again.close()

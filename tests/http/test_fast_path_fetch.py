@@ -206,7 +206,7 @@ def test_a_connection_holds_no_log_that_was_deleted(server: ThreadedServer, poli
             assert connection.read_answer().status == 200
             assert ask(connection, "offset=0", path=path).status == 200
         assert ask(connection, "offset=1").status == 200
-        log = weakref.ref(server.service.parts.engine.partition(f"held-{policy}", 0))
+        log = weakref.ref(server.service.parts.engine.manager.partition(f"held-{policy}", 0))
         assert client.delete(topic).status_code in (200, 202, 204)
         # Its answer is out; the deletion may still be on its way out of the loop.
         assert ask(connection, "offset=2").status == 200
@@ -329,7 +329,7 @@ def test_a_file_that_ended_early_cuts_the_connection(tmp_path: Path) -> None:
             fill(client)
         with connect(server) as connection:
             whole = ask(connection, "offset=5&max_bytes=1", NOT_PLAIN)
-            log = server.service.parts.engine.partition("hot", 0)
+            log = server.service.parts.engine.manager.partition("hot", 0)
             segment = next(one for one in reversed(log.snapshot.segments) if one.base_offset <= 5)
             original = type(log.snapshot).read_cached
 

@@ -107,7 +107,7 @@ def test_reads_of_committed_records_agree_however_transactions_end(
     """Targets outlive the state of the log in which they were resolved: each state is met by known ones."""
     topic = "interval"
     with http_client(server.url) as client, connect(server) as connection, connect(server) as stranger:
-        log = server.service.parts.engine.partition(topic, 0)
+        log = server.service.parts.engine.manager.partition(topic, 0)
         producer = TransactionalProducer(client, connection, topic)
 
         def send_plain() -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.needs_local("it tests the fast path of plain requests")
 def _held_flush(server: ThreadedServer) -> tuple[threading.Event, threading.Event]:
     """Hold the fsyncs of the topic ``group``: one is under way, let it end."""
     engine = server.service.parts.engine
-    held = HeldFlush(engine.manager, engine.partition("group", 0))
+    held = HeldFlush(engine.manager, engine.manager.partition("group", 0))
     return held.reached, held.go_on
 
 

@@ -335,7 +335,7 @@ def test_one_record(client: httpx.Client, path: str) -> None:
 def test_an_offset_no_record_has_is_404(client: httpx.Client, server: ThreadedServer, path: str) -> None:
     """Spec E21: truncation inside a batch leaves a gap."""
     parts = server.service.parts
-    log = parts.engine.partition(path.split("/")[3], 0)
+    log = parts.engine.manager.partition(path.split("/")[3], 0)
     loop = server.service.loop
     assert loop is not None
     asyncio.run_coroutine_threadsafe(parts.engine.partitions.run_in_log(log, lambda: log.truncate_to(10)), loop).result(

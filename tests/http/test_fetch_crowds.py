@@ -222,7 +222,7 @@ def test_a_deleted_topic(stand: Stand, place: str, accept: str) -> None:
 def test_a_failed_disk(stand: Stand) -> None:
     stand.append()
     stand.wait(f"offset=1&{WAIT}")
-    log = stand.partitions.partition("t", 0)
+    log = stand.server.service.parts.engine.manager.partition("t", 0)
     stand.server.call(lambda: stand.partitions.partition_failed(log, OSError("no disk")))
     assert stand.agreed().status == 200
 

@@ -37,7 +37,7 @@ def test_who_waits_for_an_fsync_is_not_idle(server: ThreadedServer) -> None:
             connection.send(request)
             assert connection.read_answer().status == 200
         engine.partitions._flush_pace._hopeful_count = 0
-        held = HeldFlush(engine.manager, engine.partition("group", 0))
+        held = HeldFlush(engine.manager, engine.manager.partition("group", 0))
         connection.send(request)
         assert held.reached.wait(30)
         let_the_idle_time_pass(server, connection)

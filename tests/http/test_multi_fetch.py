@@ -194,7 +194,7 @@ def test_d_6_a_bare_roll_wakes_nobody(client: httpx.Client, server: ThreadedServ
     waiting = Waiting(server, asked(topic, 0, 1))
     until(lambda: waiting_count(server) == 1)
     parts, loop = server.service.parts, server.service.loop
-    log = parts.engine.partition(name_of(topic), 0)
+    log = parts.engine.manager.partition(name_of(topic), 0)
     assert loop is not None
     asyncio.run_coroutine_threadsafe(parts.engine.partitions.run_in_log(log, log.roll), loop).result(30)
     assert len(log.snapshot.segments) == 2
@@ -339,7 +339,7 @@ def test_the_documented_model_takes_what_the_coder_takes(body: str) -> None:
 def test_leader_epochs_are_held_against_the_client(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
     """Spec D11, E2, case LE-4."""
     produce(client, topic, 0, b"a", b"b", b"c")
-    log = server.service.parts.engine.partition(name_of(topic), 0)
+    log = server.service.parts.engine.manager.partition(name_of(topic), 0)
     old = log.leader_epoch
     waiting = Waiting(server, asked(topic, 0, 3, current_leader_epoch=old))
     until(lambda: waiting_count(server) == 1)

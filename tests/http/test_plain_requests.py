@@ -296,7 +296,7 @@ def test_a_stop_in_the_same_turn_lets_them_be_answered(server: ThreadedServer, t
 
 
 def test_what_the_disk_refuses_is_told_to_all(server: ThreadedServer) -> None:
-    log = server.service.parts.engine.partition("interval", 0)
+    log = server.service.parts.engine.manager.partition("interval", 0)
     with clients(server, "interval", 8) as opened:
         end = log.snapshot.log_end_offset
         file: Any = log.snapshot.segments[-1].file
@@ -330,7 +330,7 @@ class FullDisk:
 def test_a_full_disk_leaves_the_log_as_it_was(
     server: ThreadedServer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = server.service.parts.engine.partition(topic, 0)
+    log = server.service.parts.engine.manager.partition(topic, 0)
     with clients(server, topic, 8) as opened:
         end, size_bytes = log.snapshot.log_end_offset, log.snapshot.segments[-1].size_bytes
 
@@ -353,7 +353,7 @@ def test_a_full_disk_leaves_the_log_as_it_was(
 
 
 def test_an_fsync_that_fails_is_told_to_all(server: ThreadedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = server.service.parts.engine.partition("group", 0)
+    log = server.service.parts.engine.manager.partition("group", 0)
     with clients(server, "group", 8) as opened:
 
         def refuse(*_: object) -> None:
@@ -382,7 +382,7 @@ def test_who_was_never_appended_is_told_so(
         raise OSError(errno.EIO, "the disk is broken")
 
     topic = "group" if fails == "fsync" else "interval"
-    log = server.service.parts.engine.partition(topic, 0)
+    log = server.service.parts.engine.manager.partition(topic, 0)
     with clients(server, topic) as opened:
         if fails == "fsync":
             monkeypatch.setattr(FlushPace, "allows", lambda *_: True)

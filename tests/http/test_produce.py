@@ -330,7 +330,7 @@ def test_a_timed_out_produce_is_unknown_and_goes_on(
 ) -> None:
     """Spec A6."""
     parts = server.service.parts
-    log = parts.engine.partition(topic.rpartition("/")[2], 0)
+    log = parts.engine.manager.partition(topic.rpartition("/")[2], 0)
     # A disk that was quick before would be waited for on the loop, which is to see how late it is.
     monkeypatch.setattr(parts.engine.partitions, "_flush_pace", FlushPace(0))
     held = HeldFlush(parts.engine.manager, log)

@@ -213,7 +213,7 @@ def test_what_comes_behind_a_batch_is_answered_in_order_under_tls(crowd: Crowd, 
     assert x < y < z
     for connection in crowd.connections[1:]:
         assert connection.read_answer().status == 200
-    log = crowd.server.service.parts.engine.partition(topic, 0)
+    log = crowd.server.service.parts.engine.manager.partition(topic, 0)
     assert log.snapshot.high_watermark == 2 * CROWD_COUNT * (WARM_UP_COUNT + 1) + 2
 
 
@@ -226,5 +226,5 @@ def test_clients_that_leave_under_tls_take_nothing_from_the_others(crowd: Crowd)
             connection.socket.close()
     left = [offset_of(connection.read_answer()) for connection in crowd.connections[1::2]]
     assert len(set(left)) == CROWD_COUNT // 2
-    log = crowd.server.service.parts.engine.partition(crowd.topic, 0)
+    log = crowd.server.service.parts.engine.manager.partition(crowd.topic, 0)
     assert log.snapshot.log_end_offset >= 2 * (CROWD_COUNT * WARM_UP_COUNT + CROWD_COUNT // 2)

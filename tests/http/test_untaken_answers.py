@@ -66,7 +66,7 @@ def test_what_comes_behind_untaken_answers_is_answered_in_order(server: Threaded
     """Heads that are known and not, and appends: none is carried out before its turn."""
     row = [post("interval", batch(b"a", 1)), get("group", "offset=0"), post("interval", batch(b"b", 1)), many]
     with untaken(server, many, 300, b"".join(row)) as (connection, _):
-        assert server.service.parts.engine.partition("interval", 0).snapshot.log_end_offset == 1
+        assert server.service.parts.engine.manager.partition("interval", 0).snapshot.log_end_offset == 1
         answers = [connection.read_answer() for _ in range(304)]
     assert [answer.status for answer in answers] == [200] * 304
     assert [json.loads(answers[place].body)["base_offset"] for place in (300, 302)] == [1, 2]

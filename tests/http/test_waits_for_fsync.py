@@ -61,7 +61,7 @@ def held(server: ThreadedServer) -> Iterator[HeldFlush]:
     # No fsync is hoped to be quick.
     engine = server.service.parts.engine
     engine.partitions._flush_pace._hopeful_count = 0
-    flush = HeldFlush(engine.manager, engine.partition("group", 0))
+    flush = HeldFlush(engine.manager, engine.manager.partition("group", 0))
     try:
         yield flush
     finally:
@@ -99,7 +99,7 @@ def test_those_that_come_while_others_still_come_share_their_fsync(server: Threa
     assert loop is not None
     with clients(server, "group", COUNT) as opened:
         parts = server.service.parts
-        batcher = parts.engine.writer_of(parts.engine.partition("group", 0)).batcher
+        batcher = parts.engine.writer_of(parts.engine.manager.partition("group", 0)).batcher
         if twin == "compiled":
             batcher.put_off_seconds_max = 30.0
 
@@ -121,7 +121,7 @@ def test_those_that_come_while_others_still_come_share_their_fsync(server: Threa
 
 
 def test_an_fsync_that_fails_in_a_thread_is_told_to_all(server: ThreadedServer) -> None:
-    log = server.service.parts.engine.partition("group", 0)
+    log = server.service.parts.engine.manager.partition("group", 0)
     with clients(server, "group", COUNT) as opened:
         high_watermark, counted = log.snapshot.high_watermark, produced(server)
         with held(server) as flush:
@@ -209,7 +209,7 @@ def test_a_stop_between_a_request_and_its_write_lets_it_be_answered(server: Thre
 
     with clients(server, "group", COUNT) as opened:
         server.service.parts.engine.partitions._flush_pace._hopeful_count = 0
-        log = server.service.parts.engine.partition("group", 0)
+        log = server.service.parts.engine.manager.partition("group", 0)
         end = log.snapshot.log_end_offset
         with one_turn(server):
             for place, connection in enumerate(opened):

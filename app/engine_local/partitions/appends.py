@@ -113,6 +113,16 @@ class LocalAppends:
         if writer.log.durable_end_offset < end:
             await writer.run(writer.log.flush)
 
+    async def producer_states(self, topic: str, producer_id: int) -> dict[int, ProducerState]:
+        """Look the producer up in each log; see ``Appends.producer_states``."""
+        found = {}
+        for number in range(self._partitions.topic(topic).partition_count):
+            log = await self._partitions.with_producers(topic, number)
+            state = None if log is None else await self.producer_state(log, producer_id)
+            if state is not None:
+                found[number] = state
+        return found
+
     async def producer_state(
         self, partition: Partition, producer_id: int, *, behind_appends: bool = False
     ) -> ProducerState | None:

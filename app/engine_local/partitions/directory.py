@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from typing import TypeVar
 
 from app.engine.partitions import Partition
+from app.engine_local.logs import log_behind
 from app.engine_local.partitions.crowds import Crowds
 from app.engine_local.partitions.fetch_waiters import FetchWaiters
 from app.engine_local.partitions.flush_pace import FlushPace
@@ -22,7 +23,7 @@ from app.engine_local.partitions.partition_writer import PartitionWriter
 from app.engine_local.partitions.produce_waiters import ProduceWaiters
 from app.engine_local.partitions.turn_flushes import TurnFlushes
 from app.event_loop.piecewise import pieces
-from app.event_loop.pools import Pools
+from app.event_loop.pools import Pools, call_in
 from app.metrics.metrics import Metrics
 from app.settings import Settings
 from log_model.config import TopicConfig
@@ -30,6 +31,7 @@ from log_model.errors import StorageError, UnknownTopicOrPartitionError
 from log_model.names import PartitionName
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
+from storage.manager.resting_states import RestingState
 from storage.manager.topic_registry import Topic
 
 logger = logging.getLogger(__name__)
@@ -73,13 +75,30 @@ class Partitions:
         topic = self._manager.topics.get(name)
         return None if topic is None else topic.topic_id
 
-    def partition(self, topic: str, number: int) -> PartitionLog:
-        """Return the partition of this name.
+    async def partition(self, topic: str, number: int) -> PartitionLog:
+        """Return the partition of this name. A thread opens one that rests.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or no such partition of it.
+            CorruptionError, UnavailableError: it rested, and cannot be opened.
         """
-        return self._manager.partition(topic, number)
+        log = self._manager.find_open(topic, number)
+        if log is None:
+            log = await call_in(self._pools.read, functools.partial(self._manager.partition, topic, number))
+        return log
+
+    async def with_producers(self, topic: str, number: int) -> PartitionLog | None:
+        """Return the partition of this name, or ``None`` if it rests and knows no producer.
+
+        Raises:
+            The errors of ``partition``.
+        """
+        log = self._manager.find_open(topic, number)
+        if log is None:
+            seen = self._manager.topic(topic).partitions.seen(number)
+            if isinstance(seen, RestingState) and not seen.producer_count:
+                return None
+        return log or await self.partition(topic, number)
 
     def is_there(self, log: PartitionLog) -> bool:
         """Return whether this log still serves its partition.
@@ -87,22 +106,32 @@ class Partitions:
         The result is false once the log's topic was deleted, even if one of the same name exists again.
         """
         topic = self._manager.topics.get(log.name.topic)
-        return topic is not None and log in topic.partitions[log.name.partition : log.name.partition + 1]
+        return topic is not None and topic.partitions.find(log.name.partition) is log
 
-    def all(self) -> Iterator[PartitionLog]:
-        """Yield every partition of every topic."""
+    def opened(self) -> Iterator[PartitionLog]:
+        """Yield every log that is open, of all topics. The partitions that rest have no work to do."""
         for topic in tuple(self._manager.topics.values()):
-            yield from topic.partitions
+            yield from topic.partitions.opened()
+
+    def seen(self) -> Iterator[tuple[PartitionName, PartitionLog | RestingState]]:
+        """Yield the name of every partition, with its log, or its state if it rests."""
+        for topic in tuple(self._manager.topics.values()):
+            for number in range(topic.partition_count):
+                yield PartitionName(topic.name, number), topic.partitions.seen(number)
 
     # Numbers of the whole directory
 
     def offline_count(self) -> int:
         """Return the number of partitions that take no appends."""
-        return sum(1 for log in self.all() if log.offline_reason is not None)
+        return self.count() - sum(len(topic.online_partitions()) for topic in tuple(self._manager.topics.values()))
+
+    def count(self) -> int:
+        """Return the number of all partitions."""
+        return sum(topic.partition_count for topic in tuple(self._manager.topics.values()))
 
     def size_bytes(self) -> int:
         """Return the bytes of record batches in all logs."""
-        return sum(log.snapshot.size_bytes for log in self.all())
+        return sum(topic.partitions.size_bytes() for topic in tuple(self._manager.topics.values()))
 
     def mailbox_count(self) -> int:
         """Return the number of requests that wait to be written."""
@@ -122,12 +151,11 @@ class Partitions:
         """
         writer = self._writers.get(partition.name)
         if writer is None or writer.log is not partition:
-            log = self._manager.partition(*partition.name)
-            if log is not partition:
+            if self._manager.find_open(*partition.name) is not partition:
                 # The request found the topic before it was deleted. The topic's successor has a writer of its own.
                 raise UnknownTopicOrPartitionError(f"topic {partition.name.topic!r} was deleted")
             writer = PartitionWriter(
-                log,
+                log_behind(partition),
                 write_pool=self._pools.write,
                 flush_pool=self._pools.flush,
                 observer=self,

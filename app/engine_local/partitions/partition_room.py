@@ -1,8 +1,8 @@
-"""The limits on the number of partitions: the settings, and the files that can be open beside connections.
+"""The limits on partitions: how many there are by the settings, and how many have files open beside connections.
 
-Each partition that is written to keeps some files open, and each connection one descriptor. Without a limit, a client
-that may CREATE takes the descriptors that connections need. The service then closes new connections without a response,
-even an administrator's.
+A partition that is used keeps some files open, and each connection one descriptor. Without a limit, a client that
+writes to many partitions takes the descriptors that connections need. The service then closes new connections without a
+response, even an administrator's. A partition that rests has no file open.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from app.settings import Settings
+from log_model.clock import Clock
 from log_model.errors import PolicyViolationError, TooManyOpenFilesError
 from storage.manager.log_manager import LogManager
 from storage.manager.topic_registry import Topic
@@ -27,6 +28,7 @@ PARTITION_DESCRIPTORS = 3
 SPARE_DESCRIPTORS = 16
 """Descriptors for files that are open for a moment: checkpoints, snapshots, files that a start reads."""
 
+_COUNT_INTERVAL_MS = 1_000
 _OPEN_FILES = Path("/proc/self/fd")
 _SOCKET = "socket:"
 
@@ -40,45 +42,28 @@ def connections_within(descriptors: int) -> int:
 
 
 class PartitionRoom:
-    """Makes topics and partitions within the limits. A start opens existing partitions in any case.
-
-    A partition that was made since the start counts with the files that it will open, before it has opened them.
+    """Makes topics and partitions within ``partition_count_max``. A start finds existing partitions in any case.
 
     Thread: any.
     """
 
-    def __init__(
-        self,
-        topics: LogManager,
-        settings: Settings,
-        *,
-        descriptors_allowed: Callable[[], int] | None = None,
-        open_file_count: Callable[[], int | None] | None = None,
-    ) -> None:
-        """Take the limits from ``settings``, and the descriptors from this process unless functions are given."""
+    def __init__(self, topics: LogManager, settings: Settings) -> None:
         self._topics = topics
         self._settings = settings
-        self._descriptors_allowed = descriptors_allowed or _descriptors_allowed
-        self._open_file_count = open_file_count or _open_file_count
         self._checking = threading.Lock()
         self._in_work = 0
-        # By topic id, the first partition that was made since the start.
-        self._made_from: dict[str, int] = {}
 
     def create_topic(self, name: str, partition_count: int, config: Mapping[str, object]) -> tuple[Topic, bool]:
-        """Make a topic as ``Topics.create_topic`` does. An existing topic needs no descriptors.
+        """Make a topic as ``Topics.create_topic`` does.
 
         Raises:
             PolicyViolationError: there would be more partitions than the settings allow; no topic was made.
-            TooManyOpenFilesError: connections need the descriptors; no topic was made.
             The errors of ``Topics.create_topic``.
         """
         if name in self._topics.topics:
             return self._topics.create_topic(name, partition_count, config)
         with self._room_for(partition_count):
-            topic, is_new = self._topics.create_topic(name, partition_count, config)
-            self._made_from.setdefault(topic.topic_id, 0)
-            return topic, is_new
+            return self._topics.create_topic(name, partition_count, config)
 
     def alter_topic(
         self, name: str, *, config: Mapping[str, object | None], partition_count: int | None = None
@@ -89,11 +74,9 @@ class PartitionRoom:
             The errors of ``create_topic``, for added partitions.
         """
         existing = self._topics.topics.get(name)
-        before = 0 if existing is None else len(existing.partitions)
+        before = 0 if existing is None else existing.partition_count
         with self._room_for(max(0, (partition_count or 0) - before)):
-            altered = self._topics.alter_topic(name, config=config, partition_count=partition_count)
-            self._made_from.setdefault(altered.topic_id, before)
-            return altered
+            return self._topics.alter_topic(name, config=config, partition_count=partition_count)
 
     @contextlib.contextmanager
     def _room_for(self, added: int) -> Iterator[None]:
@@ -107,38 +90,79 @@ class PartitionRoom:
             with self._checking:
                 self._in_work -= added
 
-    def _resting_count(self) -> int:
-        """Return the number of partitions that were made since the start and have opened no file yet."""
-        made_from = dict(self._made_from)
-        present = {topic.topic_id: topic.partitions for topic in tuple(self._topics.topics.values())}
-        for topic_id in made_from.keys() - present.keys():
-            del self._made_from[topic_id]
-        made = (log for topic_id, logs in present.items() for log in logs[made_from.get(topic_id, len(logs)) :])
-        return sum(not log.snapshot.segments[-1].log.is_open for log in made)
-
     def _check(self, added: int) -> None:
-        if added <= 0:
-            return
-        present = self._in_work + sum(len(topic.partitions) for topic in tuple(self._topics.topics.values()))
+        present = self._in_work + sum(topic.partition_count for topic in tuple(self._topics.topics.values()))
         most = self._settings.partition_count_max
-        if present + added > most:
+        if added > 0 and present + added > most:
             raise PolicyViolationError(
                 f"there are {present} partitions, and {added} more would exceed partition_count_max, {most}: delete "
                 "topics, or raise it"
             )
-        allowed = self._descriptors_allowed()
+
+
+class FileRoom:
+    """How many more partitions may open files.
+
+    The open files are counted at most once a second, and each partition that was let in since counts with its files.
+
+    Thread: any.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        *,
+        descriptors_allowed: Callable[[], int] | None = None,
+        open_file_count: Callable[[], int | None] | None = None,
+    ) -> None:
+        """Take the descriptors from this process unless functions are given."""
+        self._settings = settings
+        self._clock = clock
+        self._descriptors_allowed = descriptors_allowed or _descriptors_allowed
+        self._open_file_count = open_file_count or _open_file_count
+        self._counting = threading.Lock()
+        self._counted_ms: int | None = None
+        self._room = self._left = 0
+
+    def take(self) -> None:
+        """Let one more partition open its files.
+
+        Raises:
+            TooManyOpenFilesError: connections need the descriptors. Idle partitions give theirs back.
+        """
+        with self._counting:
+            self._count_if_due()
+            if self._left <= 0:
+                raise TooManyOpenFilesError(
+                    f"all open files that partitions may use are in use: of {self._descriptors_allowed()} "
+                    f"{self._kept()} are kept for connections; raise the service's limit (ulimit -n, LimitNOFILE), "
+                    "lower connections_max, or try again when other partitions are idle"
+                )
+            self._left -= 1
+
+    @property
+    def is_short(self) -> bool:
+        """Whether less than a quarter of the room is left."""
+        with self._counting:
+            self._count_if_due()
+            return self._left < self._room // 4
+
+    def _kept(self) -> int:
+        return min(self._settings.connections_max, connections_within(self._descriptors_allowed())) + SPARE_DESCRIPTORS
+
+    def _count_if_due(self) -> None:
+        now_ms = self._clock.elapsed_ms()
+        if self._counted_ms is not None and now_ms - self._counted_ms < _COUNT_INTERVAL_MS:
+            return
+        self._counted_ms = now_ms
         used = self._open_file_count()
+        self._room = max(0, self._descriptors_allowed() - self._kept()) // PARTITION_DESCRIPTORS
         if used is None:
-            used = present * PARTITION_DESCRIPTORS
+            # The system refuses what goes beyond its limit.
+            self._left = self._room
         else:
-            used += (self._in_work + self._resting_count()) * PARTITION_DESCRIPTORS
-        kept = min(self._settings.connections_max, connections_within(allowed)) + SPARE_DESCRIPTORS
-        room = max(0, (allowed - kept - used) // PARTITION_DESCRIPTORS)
-        if added > room:
-            raise TooManyOpenFilesError(
-                f"there is room for {room} more partitions, not {added}: {kept} of {allowed} open files are kept for "
-                "connections; raise the service's limit (ulimit -n, LimitNOFILE), or lower connections_max"
-            )
+            self._left = max(0, self._room - -(-used // PARTITION_DESCRIPTORS))
 
 
 def _descriptors_allowed() -> int:

@@ -171,7 +171,8 @@ class TransactionCoordinator:
     async def last_sequences(self, partition: PartitionName, producer_ids: Collection[int]) -> Mapping[int, int]:
         """Return the sequence of the last record of each of these producers in a partition; see ``Transactions``."""
         try:
-            return await last_sequences(self._logs.partition(*partition), producer_ids)
+            log = await self._logs.with_producers(*partition)
+            return {} if log is None else await last_sequences(log, producer_ids)
         except UnknownTopicOrPartitionError:
             return {}
 

@@ -72,7 +72,7 @@ class Enlister:
             if partition in present:
                 continue
             try:
-                log = self._logs.partition(*partition)
+                log = await self._logs.partition(*partition)
                 known = await find_duplicates(self._logs, log, appends[partition])
             except RefusedError as error:
                 refused[partition] = error

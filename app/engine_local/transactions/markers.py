@@ -74,7 +74,7 @@ class MarkerWriter:
 
     async def _make_durable(self, name: PartitionName) -> None:
         try:
-            log = self._logs.partition(*name)
+            log = await self._logs.partition(*name)
             writer = self._logs.writer_of(log)
             if writer.is_idle and log.unflushed_count == 0 and log.offline_reason is None:
                 return
@@ -139,7 +139,7 @@ class MarkerWriter:
 
     async def _write_once(self, name: PartitionName, marker: TransactionMarker) -> None:
         try:
-            log = self._logs.partition(*name)
+            log = await self._logs.partition(*name)
             if await self._is_untouched(log, marker.producer_id):
                 return
             request = AppendRequest.marker(marker)

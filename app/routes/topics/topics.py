@@ -15,7 +15,7 @@ from app.engine.partitions import Topic
 from app.openapi.documented_problems import CHANGE, CONTROL, NAMED, problems
 from app.paths import PARTITION, PARTITIONS, SEGMENTS, TOPIC, TOPICS
 from app.routes.answers import describe_partition, describe_segment, json_answer, request_body
-from app.routes.dependencies import EngineOf, PartitionOf, TopicName, json_body
+from app.routes.dependencies import EngineOf, PartitionNumber, PartitionOf, TopicName, json_body
 from app.routes.topic_answers import page_json, partitions_json, topic_json
 from schemas.base import WholeNumber
 from schemas.names import TOPIC_NAME_LENGTH_MAX
@@ -175,10 +175,9 @@ async def list_partitions(topic: TopicName, engine: EngineOf) -> Response:
 
 @router.get(PARTITION, operation_id="getPartition", summary="Describe a partition", responses=problems(*NAMED))
 @needs(Operation.DESCRIBE, ResourceKind.TOPIC)
-async def get_partition(partition: PartitionOf, engine: EngineOf) -> PartitionDescription:
+async def get_partition(topic: TopicName, partition: PartitionNumber, engine: EngineOf) -> PartitionDescription:
     """Return the partition's offsets, size and replicas."""
-    (view,) = await engine.topics.describe([partition])
-    return describe_partition(view)
+    return describe_partition(await engine.topics.describe_partition(topic, partition))
 
 
 @router.get(

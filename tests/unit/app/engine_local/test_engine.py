@@ -71,7 +71,9 @@ def test_a_topic_may_be_deleted_while_it_is_written_and_polled() -> None:
         (log,) = await made.topic("t")
         options = AppendOptions()
         request = Read(offset="latest", wait_ms=60_000)
-        poll = asyncio.ensure_future(fetch(made.parts, made.engine.partition("t", 0), request, lambda outcome: outcome))
+        poll = asyncio.ensure_future(
+            fetch(made.parts, made.engine.manager.partition("t", 0), request, lambda outcome: outcome)
+        )
         await eventually(lambda: len(made.engine.partitions.waiters) == 1)
         gate = Gate(made.disk, "write")
         first = made.engine.appends.submit(log, valid_batches(log, b"x"), options)
@@ -85,7 +87,7 @@ def test_a_topic_may_be_deleted_while_it_is_written_and_polled() -> None:
         with pytest.raises(UnknownTopicOrPartitionError):
             await late.written
         with pytest.raises(StorageError):
-            made.engine.partition("t", 0)
+            made.engine.manager.partition("t", 0)
         assert (await asyncio.gather(poll, return_exceptions=True))[0] is not None
         (again,) = await made.topic("t")
         assert again is not log

@@ -6,18 +6,15 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from app.engine.appending import AppendOptions
-from app.engine_local.partitions.partition_room import PartitionRoom
-from app.settings import Settings
 from log_model.errors import ShuttingDownError, TooManyOpenFilesError, UnknownTopicOrPartitionError
-from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from storage.manager.partition_factory import PartitionFactory
+from storage.manager.topic_changes import TopicChanges
 from tests.support.stands import Stand, on_stand
 from tests.support.writers import eventually, held, valid_batches
 
@@ -49,7 +46,7 @@ async def reached(event: threading.Event) -> None:
 
 def test_topics_are_made_changed_and_deleted_while_a_creation_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(made: Stand) -> None:
-        with held_up(monkeypatch, PartitionFactory, "create", "big") as (begun, go_on):
+        with held_up(monkeypatch, TopicChanges, "create", "big") as (begun, go_on):
             big = asyncio.ensure_future(made.topic("big", 10))
             await reached(begun)
             # More than one thread may wait in this way.
@@ -144,7 +141,7 @@ def test_a_full_mailbox_takes_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_stop_waits_for_a_creation_and_refuses_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(made: Stand) -> None:
-        with held_up(monkeypatch, PartitionFactory, "create", "big") as (begun, go_on):
+        with held_up(monkeypatch, TopicChanges, "create", "big") as (begun, go_on):
             big = asyncio.ensure_future(made.topic("big", 10))
             await reached(begun)
             stop = asyncio.ensure_future(made.engine.topics.close())
@@ -155,26 +152,5 @@ def test_a_stop_waits_for_a_creation_and_refuses_later_ones(monkeypatch: pytest.
             go_on.set()
         await stop
         assert len(await big) == 10
-
-    on_stand(scenario)
-
-
-def test_new_partitions_count_with_the_files_that_they_will_open() -> None:
-    """Of 256 descriptors one is for connections and 16 are spare; open files are not counted here."""
-
-    async def scenario(made: Stand) -> None:
-        manager = made.engine.topics._manager
-        limits = Settings(connections_max=1)
-        room = PartitionRoom(manager, limits, descriptors_allowed=lambda: 256, open_file_count=lambda: 0)
-        room_for: Callable[..., Any] = room.create_topic
-        made_many: tuple[PartitionLog, ...] = room_for("a", 40, {})[0].partitions
-        assert not made_many[0].snapshot.segments[-1].log.is_open
-        with pytest.raises(TooManyOpenFilesError, match="room for 39 more"):
-            room_for("b", 40, {})
-        room.alter_topic("a", config={}, partition_count=60)
-        with pytest.raises(TooManyOpenFilesError, match="room for 19 more"):
-            room_for("b", 20, {})
-        manager.delete_topic("a")
-        assert room_for("b", 79, {})[1]
 
     on_stand(scenario)

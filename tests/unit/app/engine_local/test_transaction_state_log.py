@@ -26,7 +26,7 @@ from tests.support.writers import append_request
 def test_clients_cannot_write_the_state_log():
     async def scenario(made: Stand) -> None:
         await producer_on(made)
-        log = made.engine.partition(state_log.TOPIC, 0)
+        log = made.engine.manager.partition(state_log.TOPIC, 0)
         with pytest.raises(InvalidTopicError):
             await made.append(log, b"x")
         with pytest.raises(InvalidTopicError):
@@ -41,7 +41,7 @@ def test_a_transaction_does_not_reach_the_state_log_with_as_much_as_a_marker():
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")
         producer = await producer_on(made)
-        state = made.engine.partition(state_log.TOPIC, 0)
+        state = made.engine.manager.partition(state_log.TOPIC, 0)
         with pytest.raises(InvalidTopicError):
             await producer.send(state, b"x")
         await producer.send(log, b"a")
@@ -55,7 +55,7 @@ def test_a_transaction_does_not_reach_the_state_log_with_as_much_as_a_marker():
 def test_markers_in_the_state_log_say_nothing_about_transactional_ids():
     async def scenario(made: Stand) -> None:
         producer = await producer_on(made)
-        state = made.engine.partition(state_log.TOPIC, 0)
+        state = made.engine.manager.partition(state_log.TOPIC, 0)
         for commit in (True, False):
             marker = AppendRequest.marker(TransactionMarker(*producer.identity, 0, commit))
             await made.engine.writer_of(state).append(marker, size_bytes=1).written
@@ -73,7 +73,7 @@ def test_more_ids_than_a_mailbox_takes_do_not_keep_the_state_log_long(monkeypatc
         made.engine.partitions._limits = MailboxLimits(count_max=4)
         for number in range(40):
             await producer_on(made, f"t{number % 30}")
-        state = made.engine.partition(state_log.TOPIC, 0)
+        state = made.engine.manager.partition(state_log.TOPIC, 0)
         end = state.written_end_offset
         await made.scheduler.run("transactions")
         assert (state.snapshot.log_start_offset, state.written_end_offset) == (end, end + 30)
@@ -122,7 +122,7 @@ def test_the_state_log_is_shortened_and_says_the_same(monkeypatch):
                 await producer.end(commit=True)
         await producers[0].send(log, b"open")
         before = list(made.engine.transactions._table)
-        state = made.engine.partition(state_log.TOPIC, 0)
+        state = made.engine.manager.partition(state_log.TOPIC, 0)
         assert state.snapshot.log_start_offset == 0
         await made.scheduler.run("transactions")
         assert state.snapshot.log_start_offset > 20
@@ -137,7 +137,7 @@ def test_a_damaged_state_log_refuses_transactions_and_serves_the_rest():
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")
         await producer_on(made)
-        state = made.engine.partition(state_log.TOPIC, 0)
+        state = made.engine.manager.partition(state_log.TOPIC, 0)
         await made.engine.writer_of(state).run(lambda: None)
         made.engine.writer_of(state).append(append_request(state, b"no record of ours"), size_bytes=1)
         await made.engine.writer_of(state).run(state.flush)
@@ -156,7 +156,7 @@ def test_flipped_bits_in_the_state_log_refuse_transactions_and_serve_the_rest():
     async def scenario(made: Stand) -> None:
         (log,) = await made.topic("orders")
         producer = await producer_on(made)
-        segment = made.engine.partition(state_log.TOPIC, 0).snapshot.segments[0]
+        segment = made.engine.manager.partition(state_log.TOPIC, 0).snapshot.segments[0]
         segment.file.write(70, [b"\xff"])
         coordinator = made.engine.transactions = TransactionCoordinator(made.engine)
         await coordinator.start()

@@ -205,7 +205,7 @@ def test_an_enlisted_partition_costs_nothing():
         (log,) = await made.topic("orders")
         producer = await producer_on(made)
         await producer.send(log, b"a")
-        state = made.engine.partition(state_log.TOPIC, 0)
+        state = made.engine.manager.partition(state_log.TOPIC, 0)
         end = state.written_end_offset
         for number in range(10):
             await producer.send(log, b"%d" % number)
@@ -218,7 +218,7 @@ def test_many_partitions_of_a_request_are_enlisted_with_one_record():
     async def scenario(made: Stand) -> None:
         logs = await made.topic("orders", 8)
         producer = await producer_on(made)
-        state = made.engine.partition(state_log.TOPIC, 0)
+        state = made.engine.manager.partition(state_log.TOPIC, 0)
         end = state.written_end_offset
         with await made.engine.transactions.enlist(producer.identity, {log.name: [] for log in logs}):
             assert state.written_end_offset == end + 1
@@ -391,7 +391,7 @@ def test_what_was_decided_is_ended_by_the_next_start_and_what_was_open_stays_ope
         parts = reopened(made, killed=killed)
         await parts.engine.transactions.start()
         await settled(parts)
-        after = [parts.engine.partition("orders", number) for number in range(2)]
+        after = [parts.engine.manager.partition("orders", number) for number in range(2)]
         assert visible(after) == [[b"a"], []]
         decided.parts = undecided.parts = parts
         assert await decided.end(commit=True) == "COMPLETE_COMMIT"

@@ -38,7 +38,7 @@ class Service:
 
     @property
     def log(self) -> PartitionLog:
-        return self.parts.engine.partition(TOPIC, 0)
+        return self.parts.engine.manager.partition(TOPIC, 0)
 
     async def begin(self, application: str, version: int = 1, **more: Any) -> LoadJob:
         asked: dict[str, Any] = {"mode": JobMode.IDEMPOTENT, "timeout_ms": DAY_MS, "topics": (), "join": False}

@@ -112,7 +112,7 @@ def test_a_shortened_log_says_the_same(monkeypatch: pytest.MonkeyPatch):
         for number in range(30):
             await positions.pin("other", {"t": {0: number}})
             await positions.delete("other", None)
-        log = made.engine.partition(TOPIC, 0)
+        log = made.engine.manager.partition(TOPIC, 0)
         assert log.snapshot.log_start_offset == 0
         await made.parts.start_positions.run_jobs()
         assert log.snapshot.log_start_offset > 50

@@ -20,6 +20,7 @@ from log_model.errors import DiskFullError, PartitionFailedError, StorageError
 from rollway.records import Codec, parse_header
 from rollway.records.compiled import load
 from storage.disk.file_system import LocalFileSystem
+from storage.log.files_at_rest import begin_change
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.unit.storage.log.test_append_lanes import CONFIGS, NOW_MS, batch, bodies
@@ -71,6 +72,8 @@ class Stand:
         self.manager = LogManager.open(directory, file_system=LocalFileSystem(), clock=clock)
         topic, _ = self.manager.create_topic("t", 1, config)
         self.log = topic.partitions[0]
+        # As an earlier append would: the first change of a partition that rested is no work for compiled code.
+        begin_change(self.log.writer)
 
     def append(self, *bodies: bytes) -> list[AppendResult | None] | None:
         found: list[AppendResult | None] | None = plain_append.append(self.log, list(bodies), self.log.config, NOW_MS)

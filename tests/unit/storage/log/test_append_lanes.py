@@ -15,6 +15,7 @@ from log_model.clock import ManualClock
 from log_model.config import TopicConfig
 from log_model.errors import InvalidRecordError, PartitionOfflineError, StorageError
 from rollway.records import Codec, Record, columns_from_records, encode_batch
+from storage.log.files_at_rest import begin_change
 from storage.log.log_writer import LogWriter
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.manager.log_manager import LogManager
@@ -89,7 +90,10 @@ def new_log(clock: ManualClock, config: dict[str, object]) -> tuple[SimulatedDis
     disk.make_directory(DATA)
     manager = LogManager.open(DATA, file_system=disk, clock=clock)
     topic, _ = manager.create_topic("t", 1, config)
-    return disk, topic.partitions[0]
+    log = topic.partitions[0]
+    # As an earlier append would: the first change of a partition that rested takes more than a write.
+    begin_change(log.writer)
+    return disk, log
 
 
 def appended(log: PartitionLog, batches: tuple[ValidBatch, ...]) -> object:
