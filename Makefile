@@ -64,7 +64,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all engine-test kill-test history-test retry-test fuzz-http openapi-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check check-types check-style check-imports check-documents check-house format bench bench-compare bench-peers bench-spark soak flame-graphs sdks wheels wheels-test house docs openapi contract contract-release contract-oasdiff lock clean
+.PHONY: help setup run demo demo-http test test-all engine-test kill-test history-test retry-test fuzz-http openapi-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check check-types check-style check-imports check-documents check-house format bench bench-compare bench-peers bench-spark latency soak flame-graphs sdks wheels wheels-test house docs openapi contract contract-release contract-oasdiff lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -213,6 +213,9 @@ bench-peers: setup ## measure it beside Kafka, NATS, Redis ..., those that can b
 bench-spark: setup ## Spark on Rollway beside Spark alone, half an hour (SPARK_BENCH="--only write --rows 1000000")
 	@mkdir -p "$(BENCH_DIR)"
 	$(BIN)/python -m bench.spark --json "$(BENCH_DIR)/spark.json" --markdown "$(BENCH_DIR)/spark.md" $(SPARK_BENCH)
+
+latency: setup $(BENCH_STAMP) ## ten minutes of durable appends at half load beside the disk alone (LATENCY="--share 0.25")
+	$(BIN)/python -m bench.tail --seconds 600 --output "$(BENCH_DIR)" $(LATENCY)
 
 soak: setup $(BENCH_STAMP) ## ten minutes of mixed load with rolls and retention: does anything grow? (SOAK_SECONDS=...)
 	@mkdir -p "$(BENCH_DIR)"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _PER_DECADE = 512
 """Buckets a factor of ten: neighbours differ by 0.45 %."""
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)
+FINE_PERCENTILES = (10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99, 100.0)
+"""Those of a plot of the tail."""
 
 
 class Histogram:
@@ -38,6 +40,17 @@ class Histogram:
     def table(self, percents: Sequence[float] = PERCENTILES) -> dict[str, float]:
         """Milliseconds by the name of the percentile, such as ``p99_ms``."""
         return {f"p{percent:g}_ms": self.percentile(percent) * 1000 for percent in percents}
+
+    @classmethod
+    def together(cls, histograms: Iterable[Histogram]) -> Histogram:
+        """All durations of several, as if they had been counted in one."""
+        whole = cls()
+        for each in histograms:
+            for bucket, count in each._counts.items():  # noqa: SLF001 - of this class
+                whole._counts[bucket] = whole._counts.get(bucket, 0) + count
+            whole.count += each.count
+            whole.longest = max(whole.longest, each.longest)
+        return whole
 
 
 def histogram_of(durations: Sequence[float]) -> Histogram:

@@ -79,7 +79,7 @@ def cpu_per_gb(axes: Any, rows: list[Row]) -> bool:
 
 def latency_by_load(axes: Any, rows: list[Row]) -> bool:
     """Percentiles at fixed rates; time counts from when a request was due."""
-    chosen = [row for row in rows if row.bench == "latency"]
+    chosen = [row for row in rows if row.bench == "latency" and not row.limit]
     for policy, style in (("raw", "-"), ("group", "--")):
         group = sorted((row for row in chosen if row.name.startswith(policy)), key=lambda row: row.extra["rate"])
         for color, percentile in zip((OURS, *LIMIT_STYLES), ("p50_ms", "p99_ms", "p99.9_ms"), strict=False):
@@ -89,6 +89,33 @@ def latency_by_load(axes: Any, rows: list[Row]) -> bool:
                 axes.plot(rates, [row.extra[percentile] for row in group], f"o{style}", color=color, label=label)
     axes.set_yscale("log")
     axes.set_xlabel("requests of 1 KiB per second")
+    axes.set_ylabel("ms")
+    return bool(chosen)
+
+
+def tail(axes: Any, rows: list[Row]) -> bool:
+    """Percentiles of durable produce beside those of bare writes, by how rare a request is."""
+    chosen = [row for row in rows if row.bench == "latency" and row.limit_extra]
+    for row in chosen[:1]:
+        for figures, prefix, style, name in (
+            (row.extra, "p", "-", "durable produce"),
+            (row.limit_extra, "p", "--", row.limit),
+            (row.limit_extra, "fsync_p", ":", "fdatasync alone"),
+        ):
+            points = sorted(
+                (float(key.removeprefix(prefix).removesuffix("_ms")), value)
+                for key, value in figures.items()
+                if re.fullmatch(rf"{prefix}[\d.]+_ms", key)
+            )
+            # The longest has no share of its own.
+            points = [(percent, value) for percent, value in points if percent < 100]
+            color = OURS if figures is row.extra else LIMIT_STYLES[1]
+            axes.plot([100 / (100 - percent) for percent, _ in points], [y for _, y in points], style, color=color)
+            axes.lines[-1].set_label(name)
+        axes.set_title(f"Half of the highest rate: {row.extra['rate']:,.0f} requests/s of 1 KiB")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks([2, 10, 100, 1_000, 10_000], ["p50", "p90", "p99", "p99.9", "p99.99"])
     axes.set_ylabel("ms")
     return bool(chosen)
 
@@ -119,6 +146,7 @@ PLOTS: dict[str, tuple[str, Callable[[Any, list[Row]], bool]]] = {
     "fetch-by-size": ("Raw fetch by size of the slice", fetch_by_size),
     "cpu-per-gb": ("CPU of raw fetch", cpu_per_gb),
     "latency-by-load": ("Latency of raw produce by load", latency_by_load),
+    "latency-tail": ("The slowest requests", tail),
     "growth": ("Growth", growth),
 }
 
@@ -142,7 +170,7 @@ def draw(rows: list[Row], directory: Path) -> list[Path]:
             axes = figure.add_subplot()
             if not plot(axes, rows):
                 continue
-            axes.set_title(title)
+            axes.set_title(axes.get_title() or title)
             axes.grid(visible=True, alpha=0.3)
             axes.legend(fontsize=8)
             path = directory / f"{name}.svg"

@@ -144,6 +144,15 @@ def test_each_plot_is_made_of_its_rows(tmp_path: Path) -> None:
         Row("fetch", "raw fetch, 1 MiB", 5000.0, "MB/s", "nginx", 6000.0, 0.83),
         Row("fetch", "raw fetch, 1 MiB, CPU", 0.2, "s/GB", "nginx", 0.1, 2.0),
         Row("latency", "raw produce, p99", 1.0, "ms", extra={"rate": 5.0, "p50_ms": 1, "p99_ms": 2, "p99.9_ms": 3}),
+        Row(
+            "latency",
+            "durable produce, p50",
+            1.0,
+            "ms",
+            "bare",
+            extra={"rate": 5.0, "p50_ms": 1, "p99_ms": 2, "p100_ms": 3},
+            limit_extra={"p50_ms": 1, "p99_ms": 2, "fsync_p50_ms": 1, "fsync_p99_ms": 2},
+        ),
         Row("scale", "raw fetch of 4 KiB, a service of 1,000 partitions", 9.0, "requests/s", "one", 10.0, 0.9),
     ]
     written = plots.draw(rows, tmp_path)
