@@ -354,7 +354,7 @@ class WrittenLog:
         if active.size_bytes < self._writeback.look_from(active, self.config):
             return None
         self.room = None
-        return self._writeback.due(active, self.config, is_busy=is_busy)
+        return self._writeback.due(active, self.config, is_busy=is_busy, is_journaled=self.journal is not None)
 
     # Cutting off the beginning
 

@@ -20,6 +20,7 @@ from tests.support.writers import WriterStand, append_request, eventually, on_st
 SEGMENT_BYTES = 40_000
 GATHERED_BYTES = 1000
 ASKED_BYTES_MAX = 8 * GATHERED_BYTES
+JOURNALED_BYTES = 2000
 VALUE = b"x" * 400
 BATCH = record_batch(VALUE)
 BATCHES_OF_A_SEGMENT = SEGMENT_BYTES // len(BATCH)
@@ -56,6 +57,7 @@ class Disk:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writeback, "GATHERED_BYTES", GATHERED_BYTES)
     monkeypatch.setattr(writeback, "ASKED_BYTES_MAX", ASKED_BYTES_MAX)
+    monkeypatch.setattr(writeback, "JOURNALED_BYTES", JOURNALED_BYTES)
 
 
 @pytest.fixture
@@ -132,6 +134,43 @@ def test_topics_that_are_left_alone(disk: Disk, config: dict[str, object]) -> No
         assert disk.asked == []
 
     on_stand(main, **{"segment_bytes": SEGMENT_BYTES, **config})
+
+
+def test_what_the_journal_makes_durable_is_asked_for_from_the_beginning_to_the_roll(disk: Disk) -> None:
+    async def main(stand: WriterStand) -> None:
+        await append_one(stand)
+        assert stand.manager.journal.flush([stand.log]) == [True]
+        await append(stand, 2 * BATCHES_OF_A_SEGMENT)
+        check_pieces(disk.asked)
+        for segment in stand.log.snapshot.segments[:-1]:
+            asked = [each for each in disk.asked if each.name == segment.file.path.name]
+            assert JOURNALED_BYTES <= asked[0].length < JOURNALED_BYTES + len(BATCH)
+            assert segment.size_bytes - JOURNALED_BYTES - len(BATCH) < asked[-1].end <= segment.size_bytes
+
+    on_stand(main, flush_policy="group", segment_bytes=SEGMENT_BYTES)
+
+
+def test_what_was_fsynced_before_there_was_a_journal_is_not_asked_for(disk: Disk) -> None:
+    async def main(stand: WriterStand) -> None:
+        await append(stand, BATCHES_OF_A_SEGMENT // 2)
+        durable = stand.log.snapshot.segments[-1].size_bytes
+        await append_one(stand)
+        assert stand.manager.journal.flush([stand.log]) == [True]
+        await append(stand, BATCHES_OF_A_SEGMENT // 4)
+        assert disk.asked
+        assert disk.asked[0].position > durable - JOURNALED_BYTES - len(BATCH)
+
+    on_stand(main, flush_policy="group", segment_bytes=SEGMENT_BYTES)
+
+
+def test_small_segments_of_a_journal_are_left_alone(disk: Disk) -> None:
+    async def main(stand: WriterStand) -> None:
+        await append_one(stand)
+        assert stand.manager.journal.flush([stand.log]) == [True]
+        await append(stand, 3 * JOURNALED_BYTES * 4 // len(BATCH))
+        assert disk.asked == []
+
+    on_stand(main, flush_policy="group", segment_bytes=4 * JOURNALED_BYTES - 1)
 
 
 def test_a_log_that_is_cut_is_asked_for_from_where_it_ends(disk: Disk) -> None:
