@@ -1,8 +1,8 @@
 """The decision whether the event loop itself waits for an fsync.
 
 The hop to a thread and back costs some hundred microseconds of processor with everything else that runs. If the disk
-needs less (it has a cache that survives a power cut, or is one), it is cheaper to wait on the loop. On other disks, and
-once such a disk has been slow, the loop never waits.
+needs less (it has a cache that survives a power cut, or is one), it is cheaper to wait on the loop. On other disks the
+loop never waits. A disk that is slow now and then is not such a disk: each takes longer while it also writes segments.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ QUICK_SECONDS = 0.0005
 """Limit on the mean time of an fsync on the loop."""
 SLOW_SECONDS = 0.002
 """An fsync on the loop that takes longer has held up all requests."""
+QUICK_FOR_SLOW = 512
+"""Quick fsyncs on the loop since the last slow one that make up for another of ``SLOW_SECONDS``; for one that takes ten
+times as long, ten times as many. At 4,000 fsyncs a second the loop so loses 2 % of its time to slow ones at most."""
 HOPEFUL_SECONDS = 0.0015
 """An fsync in a thread that takes no longer may have been quick: the hop back is part of that time."""
 HOPELESS_WEIGHT = 4
@@ -41,6 +44,7 @@ class FlushPace:
         self._hopeful_count = 0
         self._needed_count = TRUST_MIN
         self._quick_count = 0
+        self._quick_since_slow = 0
         self._mean_seconds = 0.0
         self._stretch_began = 0.0
         self._spent_seconds = 0.0
@@ -63,13 +67,17 @@ class FlushPace:
     def note_here(self, seconds: float) -> None:
         """Record that an fsync on the loop took this long."""
         self._spent_seconds += seconds
+        if seconds > SLOW_SECONDS and self._quick_since_slow * SLOW_SECONDS >= QUICK_FOR_SLOW * seconds:
+            self._quick_since_slow = 0
+            return
         self._mean_seconds += (seconds - self._mean_seconds) / _REMEMBERED
         if seconds > SLOW_SECONDS or self._mean_seconds > QUICK_SECONDS:
-            self._hopeful_count = self._quick_count = 0
+            self._hopeful_count = self._quick_count = self._quick_since_slow = 0
             self._mean_seconds = 0.0
             self._needed_count = min(TRUST_MAX, 2 * self._needed_count)
             return
         self._quick_count += 1
+        self._quick_since_slow += 1
         if self._quick_count >= 64 * self._needed_count:
             # The disk has been quick for a long time.
             self._quick_count = 0

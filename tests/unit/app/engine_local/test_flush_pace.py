@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from app.engine_local.partitions.flush_pace import (
     BYTES_MAX,
     HOPEFUL_SECONDS,
     HOPELESS_WEIGHT,
+    QUICK_FOR_SLOW,
     QUICK_SECONDS,
     SLOW_SECONDS,
     TRUST_MAX,
@@ -104,9 +107,47 @@ def test_each_mistake_asks_for_twice_the_hope_and_a_good_time_for_half() -> None
         time.now += 1
         assert pace.allows(1)
         pace.note_here(0.0001)
+    # The first of two is made up for by the quick ones before.
+    pace.note_here(SLOW_SECONDS * 1.01)
     pace.note_here(SLOW_SECONDS * 1.01)
     time.now += 1
     assert hope_needed(pace) == 8 * TRUST_MIN
+
+
+def be_quick(pace: FlushPace, time: Time, count: int) -> None:
+    for _ in range(count):
+        time.now += 1
+        assert pace.allows(1)
+        pace.note_here(0.0001)
+
+
+@pytest.mark.parametrize("times", [1.25, 10.0])
+def test_a_slow_one_is_made_up_for_by_quick_ones_in_proportion(times: float) -> None:
+    needed = int(QUICK_FOR_SLOW * times)
+    for count, is_allowed in ((needed, True), (needed - 1, False)):
+        time = Time()
+        pace = pace_of(time)
+        hope(pace, TRUST_MIN)
+        be_quick(pace, time, count)
+        pace.note_here(SLOW_SECONDS * times)
+        time.now += 1
+        assert pace.allows(1) is is_allowed
+
+
+def test_quick_ones_make_up_for_one_slow_one_only_and_hope_that_was_lost_for_none() -> None:
+    time = Time()
+    pace = pace_of(time)
+    hope(pace, TRUST_MIN)
+    for _ in range(3):
+        be_quick(pace, time, 2 * QUICK_FOR_SLOW)
+        pace.note_here(SLOW_SECONDS * 1.01)
+    be_quick(pace, time, 1)
+    pace.note_here(SLOW_SECONDS * 1.01)
+    time.now += 1
+    assert hope_needed(pace) == 2 * TRUST_MIN
+    pace.note_here(SLOW_SECONDS * 1.01)
+    time.now += 1
+    assert hope_needed(pace) == 4 * TRUST_MIN
 
 
 def test_one_that_is_not_quick_is_forgiven_and_many_are_not() -> None:
