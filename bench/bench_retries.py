@@ -9,7 +9,7 @@ import itertools
 import secrets
 import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, overload
 
 from crc32c import crc32c
@@ -31,6 +31,8 @@ READ_BATCHES = 1024
 PRODUCER_ID_MIN = 1_000_000_000
 _PRODUCER = struct.Struct(">qhi")
 _CHECKED_AT, _PRODUCER_AT = 21, 43
+
+RESET = fresh_topic(WRITTEN, flush_policy="interval", segment_bytes=str(2**31 - 1))
 
 
 class Made(Sequence[bytes]):
@@ -129,29 +131,35 @@ def pairs() -> list[Pair]:
 
 
 @once_per_server
-def _fill(server: RollwayServer) -> None:
+def fill(server: RollwayServer) -> None:
+    """Make the topic that is read."""
     server.create_topic(READ, 1, flush_policy="interval")
     server.fill(READ, BATCH_BYTES, READ_BATCHES * BATCH_BYTES)
 
 
-def measure(plan: Plan) -> Iterator[Row]:
+def rows_of(plan: Plan, bench: str, server: RollwayServer, chosen: Iterable[Pair], note: str = "") -> Iterator[Row]:
     """Rows: each load in turns with the one beside it, on the same service."""
-    reset = fresh_topic(WRITTEN, flush_policy="interval", segment_bytes=str(2**31 - 1))
+    fill(server)
+    for pair in chosen:
+        scenes = [
+            Scene(bench, name, "requests/s", load._replace(tls=server.tls), fill, RESET if pair.writes else None)
+            for name, load in ((pair.name, pair.load), (pair.beside, pair.without))
+        ]
+        contestants = {scene.name: scene.measure(server) for scene in scenes}
+        samples = in_turns(plan, f"{bench}, {pair.name}", contestants)
+        yield row_of(
+            bench,
+            pair.name,
+            "requests/s",
+            samples[pair.name],
+            limit=pair.beside,
+            limits=samples[pair.beside],
+            goal=Goal("ratio", ">=", pair.bound),
+            note=note,
+        )
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """Rows over plain TCP."""
     with RollwayServer(plan.data_dir / BENCH, choose_cores().server) as server:
-        _fill(server)
-        for pair in pairs():
-            scenes = [
-                Scene(BENCH, name, "requests/s", load, _fill, reset if pair.writes else None)
-                for name, load in ((pair.name, pair.load), (pair.beside, pair.without))
-            ]
-            contestants = {scene.name: scene.measure(server) for scene in scenes}
-            samples = in_turns(plan, f"{BENCH}, {pair.name}", contestants)
-            yield row_of(
-                BENCH,
-                pair.name,
-                "requests/s",
-                samples[pair.name],
-                limit=pair.beside,
-                limits=samples[pair.beside],
-                goal=Goal("ratio", ">=", pair.bound),
-            )
+        yield from rows_of(plan, BENCH, server, pairs())

@@ -20,6 +20,7 @@ import os
 import re
 import select
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -72,8 +73,8 @@ class Counted(NamedTuple):
     """How long the loop waited with no answer to take."""
 
 
-def connect(address: Address) -> socket.socket:
-    """A blocking connection that fails rather than wait forever."""
+def connect(address: Address, tls: ssl.SSLContext | None = None) -> socket.socket:
+    """A blocking connection that fails rather than wait forever; with ``tls``, once both sides have shaken hands."""
     connection = socket.create_connection(address, timeout=ANSWER_SECONDS_MAX)
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -81,15 +82,15 @@ def connect(address: Address) -> socket.socket:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", ANSWER_SECONDS_MAX, 0))
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION_WANTED.encode())
-    return connection
+    return connection if tls is None else tls.wrap_socket(connection)
 
 
 @contextlib.contextmanager
-def connections(address: Address, count: int) -> Iterator[list[socket.socket]]:
+def connections(address: Address, count: int, tls: ssl.SSLContext | None = None) -> Iterator[list[socket.socket]]:
     """``count`` connections, closed at the end."""
     opened: list[socket.socket] = []
     try:
-        opened.extend(connect(address) for _ in range(count))
+        opened.extend(connect(address, tls) for _ in range(count))
         yield opened
     finally:
         for connection in opened:
@@ -158,7 +159,12 @@ def _bear(burden_seconds: float) -> None:
 
 
 def small_requests(
-    address: Address, requests: Sequence[bytes], outstanding: int, seconds: float, burden_seconds: float = 0.0
+    address: Address,
+    requests: Sequence[bytes],
+    outstanding: int,
+    seconds: float,
+    burden_seconds: float = 0.0,
+    tls: ssl.SSLContext | None = None,
 ) -> Counted:
     """Repeat ``requests`` in turn on ``outstanding`` connections; answers fit 256 KiB and differ little in length.
 
@@ -167,7 +173,7 @@ def small_requests(
     Raises:
         BenchError: an answer is no success, or did not come.
     """
-    with connections(address, outstanding) as opened:
+    with connections(address, outstanding, tls) as opened:
         return _ring(opened, requests, seconds, burden_seconds)
 
 
@@ -422,6 +428,8 @@ class Load(NamedTuple):
     is_large_answer: bool = False
     burden_seconds: float = 0.0
     """Work that is added to each small request, to see whether the generator has room for it."""
+    tls: ssl.SSLContext | None = None
+    """Small requests go over TLS."""
 
     def run(self, address: Address, seconds: float) -> Counted:
         """Raises BenchError when a request fails."""
@@ -429,4 +437,4 @@ class Load(NamedTuple):
             return large_bodies(address, self.requests[0], self.body, self.outstanding, seconds)
         if self.is_large_answer:
             return large_answers(address, self.requests, self.outstanding, seconds)
-        return small_requests(address, self.requests, self.outstanding, seconds, self.burden_seconds)
+        return small_requests(address, self.requests, self.outstanding, seconds, self.burden_seconds, self.tls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -77,11 +78,8 @@ class ServerProcess:
 
     def _address_in(self, said: bytes) -> Address | None:
         """The address in the output so far, if it is there."""
-        _, found, rest = said.partition(b"ready at http://")
-        if not found or b"\n" not in rest:
-            return None
-        host, _, port = rest.split()[0].decode("ascii").rpartition(":")
-        return host, int(port)
+        found = re.search(rb"ready at https?://(\S+):(\d+)\s", said)
+        return None if found is None else (found[1].decode("ascii"), int(found[2]))
 
     def _wait_until_ready(self, _begin: int, deadline: float) -> Address:
         assert self._process is not None

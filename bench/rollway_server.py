@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import ssl
 import sys
 import time
 from collections.abc import Mapping
@@ -58,6 +59,8 @@ class RollwayServer(ServerProcess):
         self.topics: set[str] = set()
         self.authorization: str | None = None
         """The credential of ``call``, where the service asks for one."""
+        self.tls: ssl.SSLContext | None = None
+        """The context of a client, where the service speaks TLS."""
         command = [source.python, "-c", "from app.cli import main; main()", "serve", "--port", "0"]
         super().__init__(source.name, [*command, "--data-dir", str(self.data_dir)], directory / "service.log", cores)
         chosen = {**_QUIET, "tcp_congestion": congestion(), **(settings or {})}
@@ -66,13 +69,18 @@ class RollwayServer(ServerProcess):
             **{f"ROLLWAY_{name}".upper(): value for name, value in chosen.items()},
         }
 
+    def _control(self) -> http.client.HTTPConnection:
+        if self.tls is None:
+            return http.client.HTTPConnection(*self.address, timeout=60)
+        return http.client.HTTPSConnection(*self.address, timeout=60, context=self.tls)
+
     def call(self, method: str, path: str, document: object = None) -> dict[str, object]:
         """One request of the control plane; returns the answer's JSON.
 
         Raises:
             BenchError: it was refused.
         """
-        connection = http.client.HTTPConnection(*self.address, timeout=60)
+        connection = self._control()
         try:
             body = None if document is None else json.dumps(document).encode()
             headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -89,7 +97,7 @@ class RollwayServer(ServerProcess):
 
     def metric(self, name: str) -> float:
         """The value of a gauge without labels; 0 if there is none of this name."""
-        connection = http.client.HTTPConnection(*self.address, timeout=60)
+        connection = self._control()
         try:
             connection.request("GET", "/metrics")
             lines = connection.getresponse().read().decode("utf-8").splitlines()
@@ -134,12 +142,16 @@ class RollwayServer(ServerProcess):
         batch, records = batch_of_bytes(batch_bytes)
         per_body = max(1, min(FILL_BODY_BYTES, total_bytes) // batch_bytes)
         path = records_path(topic, partition)
-        request = LargeRequest(post_head(path, per_body * batch_bytes), batch * per_body)
+        head, body = post_head(path, per_body * batch_bytes), batch * per_body
+        request = LargeRequest(head, body)
         buffer = memoryview(bytearray(65536))
         try:
-            with connect(self.address) as connection:
+            with connect(self.address, self.tls) as connection:
                 for _ in range(max(1, total_bytes // (per_body * batch_bytes))):
-                    request.send(connection)
+                    if self.tls is None:
+                        request.send(connection)
+                    else:
+                        connection.sendall(head + body)
                     take_answer(connection, buffer)
         finally:
             request.close()
