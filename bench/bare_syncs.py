@@ -18,6 +18,8 @@ from bench.histogram import Histogram
 from bench.machine import running_on
 from bench.open_loop import Schedule, without_collections
 from bench.processes import BenchError
+from bench.rows import Sample
+from bench.scenes import Measure
 
 FILE_BYTES = 64 * 1024 * 1024
 START_SECONDS_MAX = 120
@@ -52,6 +54,15 @@ class BareSyncs:
         """
         self._pipe.send((schedule, size_bytes))
         return Synced(*_received(self._pipe, schedule.seconds + START_SECONDS_MAX))
+
+    def beside(self, measure: Measure) -> Measure:
+        """``measure``, with the fsyncs of the moment after it in each sample."""
+
+        def once(seconds: float) -> Sample:
+            sample = measure(seconds)
+            return sample._replace(extra={**sample.extra, **self.run().table()})
+
+        return once
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from bench.rollway_server import RollwayServer
 from bench.rows import Goal, Plan, Row, Sample, row_of
 
 BENCH = "waking"
-COUNTS, SMOKE_COUNTS = (1_000, 10_000), (20, 40)
+COUNTS, SMOKE_COUNTS = (1, 10, 100, 1_000, 10_000), (20, 40)
 WAIT_MS = 60_000
 # All of 127.0.0.0/8 is this machine, and one address has a limited number of ports.
 CONNECTIONS_PER_ADDRESS = 4_000

@@ -1,4 +1,4 @@
-"""Plots of measured rows, as SVG files: rates by size, latency by load, CPU per GB, growth.
+"""Plots of measured rows, as SVG files: rates by size, latency by load, CPU per GB, growth, partitions, readers.
 
 Each plot is made of whatever rows there are; without any of its own it is left out.
 """
@@ -120,6 +120,54 @@ def tail(axes: Any, rows: list[Row]) -> bool:
     return bool(chosen)
 
 
+_SPREAD = re.compile(r"^group fsync, 32 clients, 1 KiB(?:, ([\d,]+) partitions)?$")
+
+
+def durable_by_partitions(axes: Any, rows: list[Row]) -> bool:
+    """Durable appends spread over partitions, beside those to one in the same rounds."""
+    points = {
+        int((found[1] or "1").replace(",", "")): row
+        for row in rows
+        if row.bench == "fsync" and row.value and row.limit_value and (found := _SPREAD.match(row.name))
+    }
+    counts = sorted(points)
+    many = [count for count in counts if count > 1]
+    axes.plot(counts, [points[count].value for count in counts], "o-", color=OURS, label="32 clients, all partitions")
+    if many:
+        rates = [points[count].limit_value for count in many]
+        axes.plot(many, rates, "s--", color=LIMIT_STYLES[1], label="one partition, in the same rounds")
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("partitions that are written to")
+    axes.set_ylabel("durable requests of 1 KiB per second")
+    return bool(points)
+
+
+_WOKEN = re.compile(r"p99 of ([\d,]+) waiters")
+
+
+def waking_by_readers(axes: Any, rows: list[Row]) -> bool:
+    """How long one append takes to answer all that wait for it."""
+    points = {
+        int(found[1].replace(",", "")): row
+        for row in rows
+        if row.bench == "waking" and row.limit_value and (found := _WOKEN.search(row.name))
+    }
+    counts = sorted(points)
+    for color, percentile in ((OURS, "p50_ms"), (LIMIT_STYLES[0], "p99_ms")):
+        name = percentile.removesuffix("_ms")
+        ours, bare = (
+            [getattr(points[count], which)[percentile] for count in counts] for which in ("extra", "limit_extra")
+        )
+        axes.plot(counts, ours, "o-", color=color, label=f"long polls, {name}")
+        axes.plot(counts, bare, "s--", color=color, label=f"bare sends, {name}")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("clients that wait for one partition")
+    axes.set_ylabel("ms from the append to the answer")
+    return bool(points)
+
+
 _GROWN = re.compile(r"^(.*?),? (?:a service of|at random in) ([\d,]+) (partitions|sealed segments)")
 
 
@@ -147,6 +195,8 @@ PLOTS: dict[str, tuple[str, Callable[[Any, list[Row]], bool]]] = {
     "cpu-per-gb": ("CPU of raw fetch", cpu_per_gb),
     "latency-by-load": ("Latency of raw produce by load", latency_by_load),
     "latency-tail": ("The slowest requests", tail),
+    "durable-by-partitions": ("Durable appends by number of partitions", durable_by_partitions),
+    "waking-by-readers": ("Waking by number of readers", waking_by_readers),
     "growth": ("Growth", growth),
 }
 

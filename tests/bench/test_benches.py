@@ -104,6 +104,17 @@ def test_the_table_is_markdown_of_one_width() -> None:
     assert "| 123,456 requests/s | nginx | 1.50 | 0.50 | ≥ 0.9 x | no | 100 % / 50 % |" in table[2]
 
 
+def test_the_table_has_the_fsyncs_that_were_measured_beside_a_row() -> None:
+    figures = {"fsync_p50_ms": 0.1, "fsync_p90_ms": 0.15, "fsync_p99_ms": 0.2, "fsync_p99.9_ms": 2.0}
+    ours = Row("b", "n", 1.0, "ms", extra={"p50_ms": 1.0, **figures})
+    beside = Row("b", "n", 1.0, "ms", limit_extra=figures)
+    assert [report.cells(row)[-1] for row in (ours, beside, Row("b", "n", 1.0, "ms"))] == [
+        "0.10 / 0.20 / 2.00",
+        "0.10 / 0.20 / 2.00",
+        "",
+    ]
+
+
 def test_a_goal_is_missed_when_the_whole_interval_of_the_ratio_is_beyond_it() -> None:
     assert interval_of([0.5, 1.0, 2.0, 3.0, 4.0]) is None
     assert interval_of([6.0, 1.0, 2.0, 3.0, 4.0, 5.0]) == (1.0, 6.0)
@@ -154,6 +165,17 @@ def test_each_plot_is_made_of_its_rows(tmp_path: Path) -> None:
             limit_extra={"p50_ms": 1, "p99_ms": 2, "fsync_p50_ms": 1, "fsync_p99_ms": 2},
         ),
         Row("scale", "raw fetch of 4 KiB, a service of 1,000 partitions", 9.0, "requests/s", "one", 10.0, 0.9),
+        Row("fsync", "group fsync, 32 clients, 1 KiB, 1,000 partitions", 9.0, "requests/s", "one", 10.0, 0.9),
+        Row(
+            "waking",
+            "long poll, append to answer, p99 of 1,000 waiters woken at once",
+            9.0,
+            "ms",
+            "bare sends",
+            10.0,
+            extra={"p50_ms": 1, "p99_ms": 2},
+            limit_extra={"p50_ms": 1, "p99_ms": 2},
+        ),
     ]
     written = plots.draw(rows, tmp_path)
     assert {path.stem for path in written} == set(plots.PLOTS)
