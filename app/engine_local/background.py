@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from weakref import WeakKeyDictionary
 
 from app.engine_local.partitions.directory import Partitions
@@ -65,13 +65,19 @@ class BackgroundWork:
             await self._check_written_files()
 
     async def _check_written_files(self) -> None:
+        """Let a thread look at the files of many partitions. Only writers of files that may be wrong run a job."""
+        written = []
         for count, writer in enumerate(self._partitions.writers(), start=1):
             log, end = writer.log, writer.log.written_end_offset
             if log.offline_reason is None and self._checked_ends.get(log) != end:
                 self._checked_ends[log] = end
-                await self._tolerating(log, functools.partial(self._partitions.run_in_log, log, log.check_files))
+                written.append(log)
             if count % PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
+        for start in range(0, len(written), PARTITIONS_PER_TURN):
+            some = written[start : start + PARTITIONS_PER_TURN]
+            for log in await call_in(self._pools.read, functools.partial(_find_touched, some)):
+                await self._tolerating(log, functools.partial(self._partitions.run_in_log, log, log.check_files))
 
     async def roll(self) -> None:
         """Roll active segments that are older than ``segment.ms``."""
@@ -133,3 +139,15 @@ def _roll_if_due(log: PartitionLog) -> Callable[[], None]:
             log.roll()
 
     return roll
+
+
+def _find_touched(logs: Sequence[PartitionLog]) -> list[PartitionLog]:
+    """Return the logs whose files another process may have changed. Thread: any."""
+    return [log for log in logs if log.offline_reason is None and _may_be_touched(log)]
+
+
+def _may_be_touched(log: PartitionLog) -> bool:
+    # In this order: a truncation drops the watch before it changes the end, and an old end must meet no new watch.
+    watch = log.writer.watch
+    written = log.writer.written
+    return watch is None or not watch.finds_all(written.active, written.log_end.position)

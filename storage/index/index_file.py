@@ -227,15 +227,21 @@ class IndexFile:
         self._set_size(max(self._size_bytes_max, self.size_bytes))
         self.memory = _with_room(self.load(), self.size_bytes)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether ``mend`` has nothing to do. Thread: any; beside a writer that cuts the file it may be false."""
+        # The length counts even if entries were added since: a writable index has its full length.
+        file, size = self.opened, self.max_entry_count * self.entry_bytes
+        return file is None or not self._is_writable or (file.is_at(self.path) and file.size() >= size)
+
     def mend(self) -> bool:
         """Repair the file if another process cut or removed it; return whether it had to. Thread: the writer.
 
         Raises:
             OSError: the disk refused.
         """
-        # The length counts even if entries were added since: a writable index has its full length.
         file, size = self.opened, self.max_entry_count * self.entry_bytes
-        if file is None or not self._is_writable or (file.is_at(self.path) and file.size() >= size):
+        if file is None or self.is_whole:
             return False
         if not file.is_at(self.path):
             self.opened = file = open_or_make(self._file_system, self.path)

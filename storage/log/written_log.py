@@ -189,7 +189,8 @@ class WrittenLog:
         Code that changes more than the end of the segment sets ``None``.
         """
         self._writeback = Writeback()
-        self._watch: FileWatch | None = None
+        self.watch: FileWatch | None = None
+        """The watch of the files, if they were checked since the last truncation. Read before ``written``."""
         self.before_change = parts.before_change
         self.was_at_rest = False
         """Whether the files were brought into that state since the log was opened."""
@@ -341,9 +342,9 @@ class WrittenLog:
     def check_files(self) -> None:
         """Check the files as ``FileWatch.check``, unless that would open them."""
         if self.written.active.is_ready:
-            if self._watch is None:
-                self._watch = FileWatch()
-            self._watch.check(self.written.active)
+            if self.watch is None:
+                self.watch = FileWatch()
+            self.watch.check(self.written.active)
 
     def due_writeback(self, *, is_busy: bool) -> Callable[[], None] | None:
         """Return the writeback that is due; see ``Writeback.due``.
@@ -406,7 +407,7 @@ class WrittenLog:
         log_end = LogOffsetMetadata(offset, segments[-1].base_offset, Position(segments[-1].size_bytes))
         self.room = None
         # The file that it watches may be cut and written again.
-        self._watch = None
+        self.watch = None
         self.end_epochs_at(offset, segments)
         replay_producers(self.producers, segments, offset)
         written = WrittenState.of(segments, log_start_offset, log_end)

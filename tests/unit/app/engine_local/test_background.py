@@ -10,6 +10,7 @@ import pytest
 
 from app.engine.appending import AppendOptions
 from app.engine.engine import Job
+from storage.log.partition_log import PartitionLog
 from tests.crash.disk_faults import Fault
 from tests.support.stands import Stand, on_stand
 from tests.support.writers import eventually, valid_batches
@@ -40,6 +41,32 @@ def test_roll_seals_segments_that_are_too_old_and_no_empty_ones() -> None:
         for _ in range(2):
             await made.scheduler.run("roll")
         assert (len(old.snapshot.segments), len(empty.snapshot.segments)) == (2, 1)
+
+    on_stand(scenario)
+
+
+def test_only_writers_whose_files_may_be_touched_run_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each partition that was appended to within a second held up its appends for a job."""
+    checked: list[int] = []
+    check = PartitionLog.check_files
+    monkeypatch.setattr(PartitionLog, "check_files", lambda log: (checked.append(log.name.partition), check(log))[1])
+
+    async def scenario(made: Stand) -> None:
+        logs = await made.topic("t", 3, flush_policy="interval")
+
+        async def run(cut: bool = False) -> list[int]:
+            checked.clear()
+            for log in logs[:2]:
+                await made.append(log, b"x" * 100)
+            if cut:
+                made.disk.open(logs[1].directory / f"{0:020}.log").truncate(10)
+            await made.scheduler.run("check_files")
+            return list(checked)
+
+        assert await run() == [0, 1], "the first time nothing is known of them"
+        assert await run() == []
+        assert await run(cut=True) == [1]
+        assert [log.offline_reason is None for log in logs] == [True, False, True]
 
     on_stand(scenario)
 
