@@ -111,7 +111,12 @@ def whole_blocks(size_bytes: int) -> int:
 
 def encode(journal_id: str, sequence: int, oldest: int, pieces: Sequence[Piece]) -> list[bytes]:
     """Return the bytes of an entry, in parts that are written one behind the other."""
-    body = b"".join(
+    return encode_entry(journal_id, sequence, oldest, len(pieces), encode_body(pieces))
+
+
+def encode_body(pieces: Sequence[Piece]) -> bytes:
+    """Return the body of an entry: the descriptors of the pieces, and their bytes."""
+    return b"".join(
         [
             *(
                 _PIECE.pack(topic_id.encode(), partition, base_offset, position, end_offset, len(content))
@@ -120,9 +125,13 @@ def encode(journal_id: str, sequence: int, oldest: int, pieces: Sequence[Piece])
             *(piece.content for piece in pieces),
         ]
     )
-    header = _HEADER.pack(_MAGIC, 0, len(body), journal_id.encode(), sequence, oldest, len(pieces))
+
+
+def encode_entry(journal_id: str, sequence: int, oldest: int, piece_count: int, body: bytes) -> list[bytes]:
+    """Return the bytes of an entry with this body, as ``encode``."""
+    header = _HEADER.pack(_MAGIC, 0, len(body), journal_id.encode(), sequence, oldest, piece_count)
     crc = crc32c.crc32c(body, crc32c.crc32c(header[_CRC_FROM:]))
-    header = _HEADER.pack(_MAGIC, crc, len(body), journal_id.encode(), sequence, oldest, len(pieces))
+    header = _HEADER.pack(_MAGIC, crc, len(body), journal_id.encode(), sequence, oldest, piece_count)
     size_bytes = HEADER_BYTES + len(body)
     return [header, body, _ZEROS[: whole_blocks(size_bytes) - size_bytes]]
 

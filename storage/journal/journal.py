@@ -11,26 +11,29 @@ import errno
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from log_model.errors import PartitionFailedError
 from log_model.names import PartitionName
-from log_model.offsets import LogOffsetMetadata
 from storage.disk.topic_metadata import new_topic_id
-from storage.journal.entries import HEADER_BYTES, PIECE_OVERHEAD_BYTES, Piece, encode
+from storage.journal.entries import HEADER_BYTES, Piece, encode, encode_body, encode_entry, whole_blocks
 from storage.journal.journal_files import JournalFile, JournalFiles, NoRoomError
+from storage.journal.pieces import Answer, TakenPieces, note_journaled, take_pieces
 from storage.log.partition_log import PartitionLog
 
 _logger = logging.getLogger(__name__)
 
-PIECE_BYTES_MAX = 64 * 1024
-"""A larger piece would be written twice for nothing: the fsync of its segment costs about as much."""
 
+class JournalFlush:
+    """A flush whose entry is written: it needs ``Journal.sync``, and then ``Journal.finish``.
 
-class _Taken(NamedTuple):
-    log: PartitionLog
-    end: LogOffsetMetadata
-    piece: Piece
+    ``answers`` are those of ``Journal.flush``. ``taken`` has the pieces of the entry; ``None`` if no entry was written.
+    """
+
+    __slots__ = ("answers", "taken")
+
+    def __init__(self, answers: list[Answer], taken: TakenPieces | None = None) -> None:
+        self.answers = answers
+        self.taken = taken
 
 
 class Journal:
@@ -66,37 +69,73 @@ class Journal:
         """Whether ``flush`` may make logs durable: there is a journal, and the disk has not refused it."""
         return not self._has_ended
 
-    def flush(self, logs: Sequence[PartitionLog]) -> list[bool | PartitionFailedError]:
+    def flush(self, logs: Sequence[PartitionLog]) -> list[Answer]:
         """Make what these logs have written durable, with one fsync for all. Publish them afterwards.
 
         Return one answer for each log: true, all that was written when the call began is durable; false, the log must
         be flushed by itself, for example because it has written much; or the error with which it failed. Each of the
         logs that share a failed fsync is offline.
         """
-        answers: list[bool | PartitionFailedError] = [False] * len(logs)
-        with self._writing:
-            if self._has_ended:
-                return answers
-            taken: list[tuple[int, _Taken]] = []
-            try:
-                room_bytes = self._files.entry_bytes_max - HEADER_BYTES
-                for place, log in enumerate(logs):
-                    if not log.writer.flushing.acquire(blocking=False):
-                        continue
-                    found = _take(log)
-                    if isinstance(found, _Taken) and len(found.piece.content) + PIECE_OVERHEAD_BYTES <= room_bytes:
-                        room_bytes -= len(found.piece.content) + PIECE_OVERHEAD_BYTES
-                        taken.append((place, found))
-                        continue
-                    log.writer.flushing.release()
-                    if not isinstance(found, _Taken):
-                        answers[place] = found
-                if taken and self._can_write():
-                    self._make_durable(taken, answers)
-            finally:
-                for _, each in taken:
-                    each.log.writer.flushing.release()
+        flush = self.begin(logs)
+        assert flush is not None
+        failure = None
+        try:
+            if flush.taken is not None:
+                self.sync()
+        except OSError as error:
+            failure = error
+        except BaseException:
+            self._let_go(flush)
+            raise
+        return self.finish(flush, failure)
+
+    def begin(self, logs: Sequence[PartitionLog], *, may_wait: bool = True) -> JournalFlush | None:
+        """Write the entry of a flush. Without ``may_wait``, return ``None`` where that needs a lock or an fsync.
+
+        With an entry, the next calls are ``sync`` in any thread and ``finish`` in this one. Other flushes wait, and
+        so do truncations of these logs.
+        """
+        if not self._writing.acquire(blocking=may_wait):
+            return None
+        flush = None
+        try:
+            flush = self._begin(logs, may_wait)
+        finally:
+            if flush is None or flush.taken is None:
+                self._writing.release()
+        return flush
+
+    def sync(self) -> None:
+        """Make the entry durable that ``begin`` wrote. It is never called again for the same entry (disk rule 3)."""
+        self._files.sync()
+
+    def finish(self, flush: JournalFlush, failure: OSError | None) -> list[Answer]:
+        """End a flush after ``sync``, or after its ``failure``; return the answers of ``flush``."""
+        taken, answers = flush.taken, flush.answers
+        if taken is None:
+            return answers
+        try:
+            if failure is None:
+                self._sequence += 1
+                file = self._files.current
+                assert file is not None
+                note_journaled(taken, self, file)
+                for place in taken.places:
+                    answers[place] = True
+            else:
+                self._end(failure)
+                for place, log in zip(taken.places, taken.logs, strict=True):
+                    of_log = OSError(errno.EIO, f"fsync failed: {failure.strerror}")
+                    answers[place] = log.fail(of_log, "the journal's fsync")
+        finally:
+            self._let_go(flush)
         return answers
+
+    def _let_go(self, flush: JournalFlush) -> None:
+        if flush.taken is not None:
+            flush.taken.release()
+            flush.taken = None
+            self._writing.release()
 
     def forget(self, name: PartitionName, topic_id: str) -> None:
         """Let a replay forget all pieces of a log so far. Durable: on return. The log's own files have them.
@@ -110,7 +149,7 @@ class Journal:
             if not self._can_write():
                 raise OSError(errno.EIO, "the journal has failed before")
             try:
-                self._write([Piece.forgetting(topic_id, name.partition)], may_wait=False)
+                self._write(1, encode_body([Piece.forgetting(topic_id, name.partition)]), may_wait=False)
                 self._files.sync()
                 self._sequence += 1
             except OSError as error:
@@ -127,7 +166,7 @@ class Journal:
                 files = [file for file in self._files.full if not file.is_stuck]
                 if self._has_ended and self._files.current is not None:
                     files.append(self._files.current)
-                waiting = [(file, list(file.logs.items())) for file in files]
+                waiting = [(file, [(log, each.offset) for log, each in file.logs.items()]) for file in files]
             are_free = [self._settle(logs) for _, logs in waiting]
             with self._writing:
                 for (file, _), is_free in zip(waiting, are_free, strict=True):
@@ -173,36 +212,43 @@ class Journal:
             self._id = journal_id
         return True
 
-    def _make_durable(self, taken: Sequence[tuple[int, _Taken]], answers: list[bool | PartitionFailedError]) -> None:
+    def _begin(self, logs: Sequence[PartitionLog], may_wait: bool) -> JournalFlush | None:
+        """Write an entry as ``begin``. Only if the result has pieces, their logs are still held."""
+        answers: list[Answer] = [False] * len(logs)
+        if self._has_ended:
+            return JournalFlush(answers)
+        if self._id is None and not may_wait:
+            return None
+        taken = take_pieces(logs, answers, self._files.entry_bytes_max - HEADER_BYTES)
+        is_written = False
         try:
-            self._write([each.piece for _, each in taken])
+            if not taken.logs or not self._can_write():
+                return JournalFlush(answers)
+            if not may_wait and not self._files.takes_at_once(whole_blocks(HEADER_BYTES + len(taken.body))):
+                return None
+            is_written = self._write_taken(taken)
+            return JournalFlush(answers, taken if is_written else None)
+        finally:
+            if not is_written:
+                taken.release()
+
+    def _write_taken(self, taken: TakenPieces) -> bool:
+        """Write the entry with these pieces. Return false if the disk or the limits refuse it."""
+        try:
+            self._write(len(taken.logs), taken.body)
         except NoRoomError:
             if self._files.full[0].is_stuck:
                 self._end(OSError(errno.ENOSPC, "its oldest file is of a partition that the disk has refused"))
-            return
+            return False
         except OSError as error:
             # No log depends on this entry, but a replay may find it.
-            for _, each in taken:
-                each.log.writer.journal = self
+            for log in taken.logs:
+                log.writer.journal = self
             self._end(error)
-            return
-        try:
-            self._files.sync()
-        except OSError as error:
-            self._end(error)
-            for place, each in taken:
-                failure = OSError(errno.EIO, f"fsync failed: {error.strerror}")
-                answers[place] = each.log.fail(failure, "the journal's fsync")
-            return
-        self._sequence += 1
-        file = self._files.current
-        assert file is not None
-        for place, each in taken:
-            each.log.writer.note_journaled(each.end, self)
-            file.logs[each.log] = each.end.offset
-            answers[place] = True
+            return False
+        return True
 
-    def _write(self, pieces: Sequence[Piece], *, may_wait: bool = True) -> None:
+    def _write(self, piece_count: int, body: bytes, *, may_wait: bool = True) -> None:
         """Write an entry; durable after a sync.
 
         Raises:
@@ -210,7 +256,7 @@ class Journal:
         """
         assert self._id is not None
         assert self._files.current is not None
-        parts = encode(self._id, self._sequence + 1, self._oldest(), pieces)
+        parts = encode_entry(self._id, self._sequence + 1, self._oldest(), piece_count, body)
         size_bytes = sum(map(len, parts))
         if not self._files.has_room(size_bytes):
             try:
@@ -219,7 +265,7 @@ class Journal:
                 if may_wait:
                     raise
             # The entry that closed a file has taken the sequence.
-            parts = encode(self._id, self._sequence + 1, self._oldest(), pieces)
+            parts = encode_entry(self._id, self._sequence + 1, self._oldest(), piece_count, body)
         self._files.put(parts, size_bytes)
         current: JournalFile = self._files.current
         current.first = current.first or self._sequence + 1
@@ -258,30 +304,3 @@ class Journal:
                 # The records of a deleted topic need no journal.
                 is_free = is_free and not log.writer.failed
         return is_free
-
-
-def _take(log: PartitionLog) -> _Taken | bool | PartitionFailedError:
-    """Return what a log has written since it was durable, or the answer of ``Journal.flush`` where nothing is taken.
-
-    The caller holds the log's ``flushing``, until the piece is durable: no truncation may come between.
-    """
-    writer = log.writer
-    written, start = writer.written, writer.durable_end
-    end = written.log_end
-    length = end.position - start.position
-    if end.offset <= start.offset:
-        return True
-    if end.segment_base_offset != start.segment_base_offset or length > PIECE_BYTES_MAX:
-        return False
-    if log.offline_reason is not None:
-        return PartitionFailedError(f"{log.name} is offline: {log.offline_reason}")
-    active = written.active.log
-    try:
-        # Whether the file is still at its path is checked beside, each second (``PartitionLog.check_files``).
-        content = active.file.read(start.position, length)
-        if len(content) != length:
-            raise OSError(errno.EIO, f"{active.path} was cut by another process")
-    except OSError as error:
-        return log.fail(error, "flushing")
-    piece = Piece(log.topic_id, log.name.partition, end.segment_base_offset, start.position, end.offset, content)
-    return _Taken(log, end, piece)

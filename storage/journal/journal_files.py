@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from log_model.offsets import Offset
 from storage.disk.file_system import File, FileSystem
 from storage.journal.entries import BLOCK_BYTES, ENTRY_BYTES_MAX
 from storage.log.partition_log import PartitionLog
+from storage.log.written_log import JournaledEnd
 
 FILE_SUFFIX = ".journal"
 _MIB = 1024 * 1024
@@ -48,11 +48,11 @@ class NoRoomError(Exception):
 class JournalFile:
     """One file, and the logs that need its entries.
 
-    ``logs`` has for each log the end of its last piece in this file. ``first`` is the sequence of the first entry.
-    ``is_stuck``: a log that needs the file cannot be flushed before the next start.
+    ``logs`` has for each log the end of its last piece in this ``use`` of the file. ``first`` is the sequence of the
+    first entry. ``is_stuck``: a log that needs the file cannot be flushed before the next start.
     """
 
-    __slots__ = ("file", "first", "is_stuck", "logs", "position", "written_bytes")
+    __slots__ = ("file", "first", "is_stuck", "logs", "position", "use", "written_bytes")
 
     def __init__(self, file: File, written_bytes: int) -> None:
         self.file = file
@@ -60,7 +60,8 @@ class JournalFile:
         self.position = 0
         self.first = 0
         self.is_stuck = False
-        self.logs: WeakKeyDictionary[PartitionLog, Offset] = WeakKeyDictionary()
+        self.use = object()
+        self.logs: WeakKeyDictionary[PartitionLog, JournaledEnd] = WeakKeyDictionary()
 
 
 class JournalFiles:
@@ -130,6 +131,11 @@ class JournalFiles:
         position = self._current().position
         return position == 0 or position + size_bytes + BLOCK_BYTES <= self._limits.file_bytes
 
+    def takes_at_once(self, size_bytes: int) -> bool:
+        """Return whether an entry needs no other file, and no more bytes in the current one: ``put`` makes no fsync."""
+        file = self._current()
+        return self.has_room(size_bytes) and file.position + size_bytes <= file.written_bytes
+
     def go_on(self, close: Callable[[], None]) -> None:
         """Let the next entry begin another file.
 
@@ -167,6 +173,7 @@ class JournalFiles:
 
     def _use(self, file: JournalFile) -> None:
         file.position = file.first = 0
+        file.use = object()
         file.logs.clear()
         self.current = file
 

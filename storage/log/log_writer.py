@@ -109,7 +109,7 @@ class LogWriter(WrittenLog):
         base_offset, position = written.log_end.offset, active.size_bytes
         end_offset = Offset(base_offset + header.last_offset_delta + 1)
         end_position = Position(position + batch.size_bytes)
-        log_append_time = self._clock.now_ms() if room.stamps_time else NO_TIMESTAMP
+        log_append_time = self.clock.now_ms() if room.stamps_time else NO_TIMESTAMP
         if (
             not active.is_ready
             or end_position > room.size_bytes_max
@@ -298,7 +298,7 @@ class LogWriter(WrittenLog):
     def _batches_of(self, request: AppendRequest) -> Sequence[ValidBatch]:
         if request.transaction_marker is None:
             return request.batches
-        return (marker_batch(request.transaction_marker, self._clock.now_ms()),)
+        return (marker_batch(request.transaction_marker, self.clock.now_ms()),)
 
     def _stamp(self, place: int, request: AppendRequest, batches: Sequence[ValidBatch], waiting: _Waiting) -> None:
         """Give the batches their offsets and let them wait. Their producers are checked already."""
@@ -326,7 +326,7 @@ class LogWriter(WrittenLog):
         """
         log_append_time = NO_TIMESTAMP
         if self.config.message_timestamp_type == "LogAppendTime":
-            log_append_time = self._clock.now_ms()
+            log_append_time = self.clock.now_ms()
         leader_epoch = self.leader_epoch
         end_offset: int = base_offset
         for batch in batches:
@@ -370,11 +370,11 @@ class LogWriter(WrittenLog):
         if size_bytes == 0:
             return False
         if self.config.message_timestamp_type == "LogAppendTime":
-            newest = self._clock.now_ms()
+            newest = self.clock.now_ms()
         else:
             newest = batches[0].max_timestamp if len(batches) == 1 else max([batch.max_timestamp for batch in batches])
         first_timestamp = active.first_timestamp if written_bytes else NO_TIMESTAMP
-        age_ms = self._clock.elapsed_ms() - active.created_ms
+        age_ms = self.clock.elapsed_ms() - active.created_ms
         waited_ms = newest - first_timestamp if first_timestamp >= 0 else age_ms
         return waited_ms > self.config.segment_ms - active.jitter_ms
 

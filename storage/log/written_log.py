@@ -137,6 +137,16 @@ class LogParts:
     """Elapsed time from which the age of the segments counts that have no timestamps."""
 
 
+class JournaledEnd:
+    """The end of a log's last piece in one ``use`` of a file of the journal; each use of a file is another object."""
+
+    __slots__ = ("offset", "use")
+
+    def __init__(self, use: object) -> None:
+        self.use = use
+        self.offset = Offset(0)
+
+
 class Journal(Protocol):
     """The journal that has made records of a log durable before its segment did."""
 
@@ -151,7 +161,8 @@ class WrittenLog:
 
     ``written`` is replaced in one assignment after each change; ``durable_end`` is the end of the durable bytes, and
     below ``recovery_point`` everything is durable. Below ``fsynced_end`` the segments' own files are fsynced, and the
-    checkpoint says so; records from there on may be durable by the ``journal`` alone.
+    checkpoint says so; records from there on may be durable by the ``journal`` alone. ``pieces_c`` notes that as
+    ``note_journaled`` does, unless ``durable_lock`` is held.
 
     Thread: the partition's writer only. ``written`` and ``durable_end`` may be read by any thread.
 
@@ -162,7 +173,7 @@ class WrittenLog:
 
     def __init__(self, parts: LogParts) -> None:
         self._file_system = parts.file_system
-        self._clock = parts.clock
+        self.clock = parts.clock
         self.name = parts.name
         self.directory = parts.directory
         self.config = parts.config
@@ -173,6 +184,8 @@ class WrittenLog:
         self.fsynced_end = parts.recovery_point
         self.journal: Journal | None = None
         """The journal, if it may have records of this log that a replay would write again."""
+        self.journaled: JournaledEnd | None = None
+        """The end of the last piece in the file of the journal that got it; the journal sets it."""
         self.deleted_files = DeletedFiles(parts.file_system, parts.clock)
         self.checkpoints = parts.checkpoints
         self._transaction_checkpoint = parts.transaction_checkpoint
@@ -197,7 +210,7 @@ class WrittenLog:
         self.is_untouched = parts.is_untouched
         """Whether the files are as a clean stop leaves them; see ``files_at_rest``."""
         self.durable_end = log_end
-        self._durable_lock = threading.Lock()
+        self.durable_lock = threading.Lock()
         self.flushing = threading.RLock()
         self.last_flush_ms = parts.clock.elapsed_ms()
         """Elapsed time of the last flush."""
@@ -285,7 +298,7 @@ class WrittenLog:
 
         Thread: any; the greatest end counts.
         """
-        with self._durable_lock:
+        with self.durable_lock:
             if self.failed:
                 return
             if log_end.offset >= self.durable_end.offset:
@@ -298,7 +311,7 @@ class WrittenLog:
         """Note that the journal has made everything below ``log_end`` durable. Thread: any."""
         self.journal = journal
         self.advance_durable_end(log_end, by_segment=False)
-        self.last_flush_ms = self._clock.elapsed_ms()
+        self.last_flush_ms = self.clock.elapsed_ms()
 
     def leave_journal(self) -> None:
         """Make the segments durable by themselves, and let the journal forget this log: its end will be cut.
@@ -325,7 +338,7 @@ class WrittenLog:
             self.directory,
             base_offset,
             self.config,
-            created_ms=self._clock.elapsed_ms(),
+            created_ms=self.clock.elapsed_ms(),
             jitter_ms=self.config.draw_segment_jitter_ms(self._random),
         )
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-import storage.journal.journal
+import storage.journal.pieces
+import storage.journal.pieces_py
 import storage.journal.replay
 import storage.manager.journal_opening
 from log_model.errors import PartitionFailedError
@@ -45,6 +46,8 @@ def what_is_journaled_counts_as_fsynced(patch: pytest.MonkeyPatch) -> None:
         note_journaled(self, log_end, journal)
         self.fsynced_end = max(self.fsynced_end, log_end.offset)
 
+    # The compiled module notes it itself.
+    patch.setattr(storage.journal.pieces, "compiled", None)
     patch.setattr(WrittenLog, "note_journaled", note_more)
 
 
@@ -156,15 +159,18 @@ def the_mark_is_lowered_before_the_replay(patch: pytest.MonkeyPatch) -> None:
 
 @defect(POWER_CUT, found_by=5)
 def pieces_of_a_deleted_topic_go_to_the_next_one_of_its_name(patch: pytest.MonkeyPatch) -> None:
-    take, forget, replay = storage.journal.journal._take, Journal.forget, JournalOpening.replay
+    take, forget, replay = storage.journal.pieces_py.take_piece, Journal.forget, JournalOpening.replay
 
     def take_by_name(log: PartitionLog) -> Any:
         taken = take(log)
         if isinstance(taken, bool | PartitionFailedError):
             return taken
-        return taken._replace(piece=taken.piece._replace(topic_id=_id_of(log.name.topic)))
+        end, piece = taken
+        return end, piece._replace(topic_id=_id_of(log.name.topic))
 
-    patch.setattr(storage.journal.journal, "_take", take_by_name)
+    # The compiled module makes descriptors itself.
+    patch.setattr(storage.journal.pieces, "compiled", None)
+    patch.setattr(storage.journal.pieces_py, "take_piece", take_by_name)
     patch.setattr(Journal, "forget", lambda self, name, topic_id: forget(self, name, _id_of(name.topic)))
     patch.setattr(
         JournalOpening,

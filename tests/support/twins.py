@@ -21,6 +21,7 @@ CHOOSERS = (
     "app.record_json.record_texts.compiled",
     "app.server.connections.compiled",
     "storage.index.key_samples.compiled",
+    "storage.journal.pieces.compiled",
     "storage.segment.batch_search.compiled",
 )
 """The variables of the service that hold a compiled module, or ``None`` where there is no compiler."""

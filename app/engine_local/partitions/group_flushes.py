@@ -14,9 +14,10 @@ from time import perf_counter
 from typing import Protocol
 
 from app.engine_local.partitions.flush_pace import FlushPace
-from app.engine_local.partitions.turn_flushes import Answer, TurnFlushes
+from app.engine_local.partitions.turn_flushes import TurnFlushes
 from log_model.errors import PartitionFailedError
 from rollway.records.compiled import load
+from storage.journal.pieces import Answer
 from storage.log.partition_log import PartitionLog
 
 plain_append = load("storage.log.append_c")

@@ -22,8 +22,9 @@ from app.engine_local.partitions.turn_flushes import TurnFlushes
 from log_model.clock import ManualClock
 from log_model.errors import PartitionFailedError, PartitionOfflineError
 from storage.journal.entries import BLOCK_BYTES
-from storage.journal.journal import PIECE_BYTES_MAX, Journal
+from storage.journal.journal import Journal
 from storage.journal.journal_files import JournalLimits
+from storage.journal.pieces import PIECE_BYTES_MAX
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.crash.disk_faults import Fault, Operation
@@ -431,6 +432,9 @@ class FakeJournal:
 
     def flush(self, logs: Sequence[PartitionLog]) -> list[bool | PartitionFailedError]:
         return [True] * len(logs)
+
+    def begin(self, logs: Sequence[PartitionLog], *, may_wait: bool) -> None:
+        """Leave the flush to a thread."""
 
     def free(self) -> None:
         self.frees += 1

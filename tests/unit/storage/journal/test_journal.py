@@ -10,8 +10,8 @@ import pytest
 from log_model.errors import PartitionFailedError
 from storage.journal import journal as journal_module
 from storage.journal.entries import BLOCK_BYTES
-from storage.journal.journal import PIECE_BYTES_MAX
 from storage.journal.journal_files import JournalFiles, JournalLimits
+from storage.journal.pieces import PIECE_BYTES_MAX
 from storage.log.partition_log import PartitionLog
 from tests.crash.disk_faults import Fault, Operation
 from tests.support.writers import record_batch
@@ -386,7 +386,7 @@ def test_an_unexpected_error_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -
     def fail(*_: object) -> None:
         raise ValueError("a defect")
 
-    monkeypatch.setattr(journal_module, "encode", fail)
+    monkeypatch.setattr(journal_module, "encode_entry", fail)
     with pytest.raises(ValueError, match="a defect"):
         stand.flush(log)
     with ThreadPoolExecutor(1) as pool:
