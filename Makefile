@@ -17,7 +17,7 @@ OASDIFF_VERSION := v1.37.0
 OASDIFF_HOME := $(VENV)/oasdiff-$(OASDIFF_VERSION)
 OASDIFF := $(OASDIFF_HOME)/oasdiff
 # What is compiled when there is a compiler.
-COMPILED := client/src/rollway/records/partitioner_c.pyx client/src/rollway/records/sections/reader_c.pyx client/src/rollway/records/sections/writer_c.pyx app/metrics/distributions_c.pyx app/record_json/json_values_c.pyx app/record_json/record_batches_c.pyx app/record_json/record_texts_c.pyx app/fast_path/answer_bytes_c.pyx app/fast_path/fetch_c.pyx app/fast_path/produce_c.pyx app/http/connection/request_heads_c.pyx app/fast_path/connection_c.pyx storage/index/key_samples_c.pyx storage/segment/batch_search_c.pyx storage/producers/next_batches_c.pyx storage/log/plain_batches_c.pyx storage/log/append_c.pyx storage/journal/pieces_c.pyx
+COMPILED := client/src/rollway/records/partitioner_c.pyx client/src/rollway/records/sections/reader_c.pyx client/src/rollway/records/sections/writer_c.pyx app/metrics/distributions_c.pyx app/record_json/json_values_c.pyx app/record_json/record_batches_c.pyx app/record_json/record_texts_c.pyx app/fast_path/answer_bytes_c.pyx app/fast_path/fetch_c.pyx app/engine_local/turn_members_c.pyx app/fast_path/produce_c.pyx app/event_loop/turn_ends_c.pyx app/http/connection/request_heads_c.pyx app/fast_path/connection_c.pyx storage/index/key_samples_c.pyx storage/segment/batch_search_c.pyx storage/producers/next_batches_c.pyx storage/log/plain_batches_c.pyx storage/log/append_c.pyx storage/journal/pieces_c.pyx storage/journal/sync_thread_c.pyx
 
 # pip says nothing of its own newer releases, and builds every source archive the way it will soon build them all.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

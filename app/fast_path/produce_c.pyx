@@ -12,12 +12,14 @@ from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memchr, memcpy
 
+from app.event_loop.turn_ends_c cimport TurnEnds, turn_ends
 from app.fast_path.answer_bytes_c cimport DIGITS_MAX, digits_of, new_answer, put, put_number, put_signed
 from storage.log.plain_batches_c cimport producer_in
 
 import weakref
 from collections import deque
 
+from app.engine_local.turn_members_c import join, may_join
 from app.fast_path.connection_c import QueuedAppend
 from storage.log.append_c import NO_PRODUCER, OWN_PRODUCER, append
 from log_model.clock import SystemClock
@@ -60,17 +62,15 @@ cdef class AppendBatcher:
     """The plain batches that came to one partition in a turn of the loop: written at its end, with one write.
 
     That costs a call of the loop, so where batches come alone they are written as they come. It holds no log and no
-    writer except while requests wait.
+    writer except while requests wait. ``put_off_seconds_max`` is that of ``TurnEnds``.
     """
 
     cdef object parts, clock, loop, wait_on, watched_fetches, watched_appends
     cdef object records, bytes, observe_group, observe_seconds
     cdef object writer
+    cdef TurnEnds turn
     cdef list queue
-    # How many there were when the end was put off, and since when it is.
-    cdef Py_ssize_t seen_count
-    cdef double put_off_at
-    # An end is put off for no longer: for less than the fsync of a quick disk takes.
+    # Less than the fsync of a quick disk takes.
     cdef public double put_off_seconds_max
     # ``is_late``: some of this turn are answered before an fsync that others wait for.
     cdef bint is_system_clock, is_crowded, is_late
@@ -95,7 +95,7 @@ cdef class AppendBatcher:
         self.stall_seconds, self.wait_on = stall_seconds, wait_on
         self.begun, self.pieces = begun, result_format.split(b"%d")
         assert len(self.pieces) == 8 and len(result_format) + 7 * DIGITS_MAX <= ANSWER_BYTES_MAX
-        self.queue = []
+        self.queue, self.turn = [], turn_ends(self.loop)
         self.put_off_seconds_max = 0.0002
 
     cdef list append(self, writer, log, list bodies, int64_t size_bytes, config, list producers, list places):
@@ -185,27 +185,11 @@ cdef class AppendBatcher:
         """Let a batch wait for the end of the turn."""
         queued = QueuedAppend(self, body, config, options, producer)
         if not self.queue:
-            self.writer, self.seen_count = writer, 0
-            self.loop.call_soon(self.end_unless_more_come)
+            self.writer = writer
+            self.turn.add(self, options is not None, self.put_off_seconds_max)
         self.queue.append(queued)
+        self.turn.come_count += 1
         return queued
-
-    def end_unless_more_come(self):
-        """End the turn; where an fsync is waited for, not before a look at the sockets has brought no more.
-
-        Those whose fsync was the last one are about to ask again, and would wait for another one of their own.
-        """
-        cdef Py_ssize_t count = len(self.queue)
-        cdef double now
-        if self.seen_count < count < GROUP_MAX and self.queue[0].options is not None:
-            now = elapsed()
-            if not self.seen_count:
-                self.put_off_at = now
-            if now - self.put_off_at < self.put_off_seconds_max:
-                self.seen_count = count
-                self.loop.call_soon(self.end_unless_more_come)
-                return
-        self.end()
 
     def end(self):
         """Write what has come, with as few writes as can take it, and answer: after an fsync for all, where it is waited for.
@@ -274,7 +258,7 @@ cdef class AppendBatcher:
         """Answer those ``waiting`` for an fsync: here where the disk is quick enough, else once it is done."""
         log = writer.log
         try:
-            if writer.flush_here():
+            if not may_join(writer) and writer.flush_here():
                 for queued, result in waiting:
                     queued.answer = self.answer(result, len(queued.body), log.writer.recovery_point)
                 return 0
@@ -350,7 +334,8 @@ cdef class FsyncWait:
         self.writer = writer
         for queued, _ in self.waiting:
             is_patient = is_patient and <int64_t>queued.options.timeout_ms > 2000 * DEFERRED_AFTER_SECONDS
-        writer.flush_for(self)
+        if not join(writer, self):
+            writer.flush_for(self)
         patience_of(self.batcher.loop).add(self)
         for queued, _ in self.waiting:
             queued.awaited = self

@@ -42,6 +42,8 @@ class Journal:
     A disk that refuses an entry ends the journal until the next start: nothing is tried twice (disk rule 3). Flushes
     then take the logs' own way.
 
+    ``has_ended`` says so to compiled code.
+
     Thread: any. Writing an entry takes turns; ``free`` runs beside it.
     """
 
@@ -53,21 +55,21 @@ class Journal:
         self._freeing = threading.Lock()
         self._id: str | None = None
         self._sequence = 0
-        self._has_ended = files.is_off
+        self.has_ended = files.is_off
         self._is_marked = False
         self._is_stuck = False
 
     @property
     def needs_freeing(self) -> bool:
         """Whether ``free`` has work. Thread: any."""
-        if self._has_ended:
+        if self.has_ended:
             return self._is_marked and not self._is_stuck
         return any(not file.is_stuck for file in self._files.full[:1])
 
     @property
     def is_usable(self) -> bool:
         """Whether ``flush`` may make logs durable: there is a journal, and the disk has not refused it."""
-        return not self._has_ended
+        return not self.has_ended
 
     def flush(self, logs: Sequence[PartitionLog]) -> list[Answer]:
         """Make what these logs have written durable, with one fsync for all. Publish them afterwards.
@@ -108,6 +110,10 @@ class Journal:
     def sync(self) -> None:
         """Make the entry durable that ``begin`` wrote. It is never called again for the same entry (disk rule 3)."""
         self._files.sync()
+
+    def descriptor_to_sync(self) -> int:
+        """Return the descriptor whose ``fdatasync`` is what ``sync`` does; -1 if only ``sync`` can do it."""
+        return self._files.descriptor_to_sync()
 
     def finish(self, flush: JournalFlush, failure: OSError | None) -> list[Answer]:
         """End a flush after ``sync``, or after its ``failure``; return the answers of ``flush``."""
@@ -164,7 +170,7 @@ class Journal:
         with self._freeing:
             with self._writing:
                 files = [file for file in self._files.full if not file.is_stuck]
-                if self._has_ended and self._files.current is not None:
+                if self.has_ended and self._files.current is not None:
                     files.append(self._files.current)
                 waiting = [(file, [(log, each.offset) for log, each in file.logs.items()]) for file in files]
             are_free = [self._settle(logs) for _, logs in waiting]
@@ -174,7 +180,7 @@ class Journal:
                     # Only the oldest: a replay needs every entry from the first of a file that is kept.
                     if is_free and file in self._files.full[:1]:
                         self._files.release(file)
-                if self._has_ended:
+                if self.has_ended:
                     self._is_stuck = bool(self._files.full) or not all(are_free)
                     if not self._is_stuck:
                         self._unmark()
@@ -186,7 +192,7 @@ class Journal:
             OSError: the disk refused.
         """
         with self._writing:
-            self._has_ended = True
+            self.has_ended = True
             self._unmark()
 
     def _unmark(self) -> None:
@@ -197,7 +203,7 @@ class Journal:
     # Writing: the caller holds ``_writing``
 
     def _can_write(self) -> bool:
-        if self._has_ended:
+        if self.has_ended:
             return False
         if self._id is None:
             journal_id = new_topic_id()
@@ -215,7 +221,7 @@ class Journal:
     def _begin(self, logs: Sequence[PartitionLog], may_wait: bool) -> JournalFlush | None:
         """Write an entry as ``begin``. Only if the result has pieces, their logs are still held."""
         answers: list[Answer] = [False] * len(logs)
-        if self._has_ended:
+        if self.has_ended:
             return JournalFlush(answers)
         if self._id is None and not may_wait:
             return None
@@ -282,7 +288,7 @@ class Journal:
         return self._files.oldest().first or self._sequence + 1
 
     def _end(self, error: OSError) -> None:
-        self._has_ended = True
+        self.has_ended = True
         # Handlers may keep the argument, and the frames of an error hold the logs of topics that are deleted.
         reason = str(error)
         _logger.error("the journal takes no more: %s. Each partition is flushed by itself until the next start", reason)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from storage.disk.file_system import File, FileSystem
+from storage.disk.file_system import File, FileSystem, LocalFile
 from storage.journal.entries import BLOCK_BYTES, ENTRY_BYTES_MAX
 from storage.log.partition_log import PartitionLog
 from storage.log.written_log import JournaledEnd
@@ -122,6 +122,11 @@ class JournalFiles:
     def sync(self) -> None:
         """Make the entry at the end of the current file durable."""
         self._current().file.sync()
+
+    def descriptor_to_sync(self) -> int:
+        """Return the descriptor of the current file if it is a local one, otherwise -1."""
+        file = self._current().file
+        return file.descriptor if isinstance(file, LocalFile) else -1
 
     def has_room(self, size_bytes: int) -> bool:
         """Return whether the current file has room for an entry, and for the one that closes the file.

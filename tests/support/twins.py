@@ -13,6 +13,8 @@ from client.tests.twins import plain_python as plain_library
 CHOOSERS = (
     "app.fast_path.fetch.compiled_handlers",
     "app.engine_local.partitions.group_flushes.plain_append",
+    "app.engine_local.partitions.turn_flushes.compiled",
+    "app.engine_local.partitions.turn_flushes.compiled_thread",
     "app.fast_path.fetch_crowds.compiled_connections",
     "app.fast_path.produce.compiled_handlers",
     "app.metrics.distributions.compiled",

@@ -50,14 +50,24 @@ class GroupFlushes:
     A small flush shares an fsync with those of other partitions in the same turn of the loop (``turn_flushes``). A
     large one, and every one without a journal, is an fsync of the log's own.
 
+    ``turn_members_c`` reads and changes these attributes as this class does:
+
     Attributes:
+        turns: the flushes of all partitions in this turn; ``None`` without a journal.
+        observer: the receiver of this writer's events.
         unflushed: written appends that the next flush covers.
         is_busy: whether a flush runs, or waits for the end of the turn.
+        is_asked: whether a flush must begin after the one under way.
+        is_paused: whether no flush may begin.
+        idle_future: completes at the end of the flushes, if anything waits for that.
+        is_open_to_c: true, as these are the attributes that ``turn_members_c`` knows.
         writer_is_busy: whether the writer's task runs. It may then call the log in a thread, and the loop must not wait
             for a flush of its own.
         pace: the decision whether the loop waits for a flush.
         writeback: the last writeback that was begun in a thread.
     """
+
+    is_open_to_c = True
 
     def __init__(
         self,
@@ -74,48 +84,48 @@ class GroupFlushes:
         self.writer_is_busy = False
         self.pace = pace
         self.writeback: asyncio.Future[None] | None = None
-        self._turns = turns
+        self.turns = turns
         self._pool = pool
-        self._observer = observer
+        self.observer = observer
         self._loop = loop
-        self._is_asked = False
-        self._is_paused = False
+        self.is_asked = False
+        self.is_paused = False
         self._task: asyncio.Task[None] | None = None
-        self._idle: asyncio.Future[None] | None = None
+        self.idle_future: asyncio.Future[None] | None = None
 
     def ask(self) -> None:
         """Flush soon, unless a flush that begins after this call covers the same records."""
-        self._is_asked = True
+        self.is_asked = True
         self.start()
 
     def start(self) -> None:
         """Begin to flush, unless a flush or a pause is under way."""
-        if self.is_busy or self._is_paused:
+        if self.is_busy or self.is_paused:
             return
         self.is_busy = True
-        if self._turns is not None and self._turns.takes(self.log.unflushed_bytes):
-            self._turns.add(self)
+        if self.turns is not None and self.turns.takes(self.log.unflushed_bytes):
+            self.turns.add(self)
         else:
             self._flush_alone()
 
     @contextlib.asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """Wait for the flush under way, and begin none in the context. A flush that was asked for begins afterwards."""
-        self._is_paused = True
+        self.is_paused = True
         try:
             await self.idle()
             yield
         finally:
-            self._is_paused = False
-        if self._is_asked or self.unflushed:
+            self.is_paused = False
+        if self.is_asked or self.unflushed:
             self.start()
 
     async def idle(self) -> None:
         """Wait for the flush under way, and for those that follow it at once."""
         while self.is_busy:
-            if self._idle is None:
-                self._idle = self._loop.create_future()
-            await asyncio.shield(self._idle)
+            if self.idle_future is None:
+                self.idle_future = self._loop.create_future()
+            await asyncio.shield(self.idle_future)
 
     def flush_here(self) -> bool:
         """Flush and publish all written records on the loop. Return false if a thread, or the turn's flush, is better.
@@ -126,7 +136,7 @@ class GroupFlushes:
             PartitionFailedError: the fsync failed.
         """
         size_bytes = self.log.unflushed_bytes
-        if self._turns is not None and self._turns.takes(size_bytes):
+        if self.turns is not None and self.turns.takes(size_bytes):
             return False
         began = perf_counter()
         if not self.pace.allows(size_bytes):
@@ -136,7 +146,7 @@ class GroupFlushes:
         except Exception as error:
             raise self._failure(error) from error
         self.pace.note_here(perf_counter() - began)
-        self._observer.flushed(perf_counter() - began)
+        self.observer.flushed(perf_counter() - began)
         self._publish()
         return True
 
@@ -151,7 +161,7 @@ class GroupFlushes:
 
     def take_covered(self) -> list[WaitingAppend]:
         """Return the appends that a flush covers which begins now."""
-        self._is_asked = False
+        self.is_asked = False
         covered, self.unflushed = self.unflushed, []
         return covered
 
@@ -162,7 +172,7 @@ class GroupFlushes:
             self._flush_alone()
             return
         self._complete(covered, None if answer is True else self._failure(answer))
-        self._go_on()
+        self.go_on()
 
     # The log's own flush
 
@@ -181,12 +191,12 @@ class GroupFlushes:
                 self.pace.note_here(perf_counter() - began)
             else:
                 self.pace.note_in_thread(await self._loop.run_in_executor(self._pool, _timed, self.log.flush))
-            self._observer.flushed(perf_counter() - began)
+            self.observer.flushed(perf_counter() - began)
         except Exception as error:  # noqa: BLE001 - the waiting callers receive it
             failure = self._failure(error)
         self._task = None
         self._complete(covered, failure)
-        self._go_on()
+        self.go_on()
 
     # The end of a flush
 
@@ -199,19 +209,19 @@ class GroupFlushes:
         for pending in covered:
             pending.note_fsynced()
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Begin the next flush, or tell those that wait for the end of the flushes."""
         self.is_busy = False
-        if (self.unflushed or self._is_asked) and not self._is_paused:
+        if (self.unflushed or self.is_asked) and not self.is_paused:
             self.start()
-        elif self._idle is not None:
-            idle, self._idle = self._idle, None
+        elif self.idle_future is not None:
+            idle, self.idle_future = self.idle_future, None
             idle.set_result(None)
 
     def _failure(self, error: Exception) -> PartitionFailedError:
         """Report the failure of a flush to the observer, and return it. Any error may lose bytes (disk rule 3)."""
         failure = error if isinstance(error, PartitionFailedError) else failed(self.log, error)
-        self._observer.partition_failed(self.log, failure)
+        self.observer.partition_failed(self.log, failure)
         return failure
 
     def _publish(self) -> None:
@@ -219,7 +229,7 @@ class GroupFlushes:
             self.log.publish()
         else:
             plain_append.publish(self.log)
-        self._observer.published(self.log)
+        self.observer.published(self.log)
 
 
 def failed(log: PartitionLog, error: BaseException) -> PartitionFailedError:

@@ -32,6 +32,8 @@ from tests.crash.simulated_disk import SimulatedDisk
 from tests.support import stands
 from tests.support.writers import DATA, Gate, Observed, append_request, eventually, valid_batches
 
+pytestmark = pytest.mark.usefixtures("twin")
+
 INLINE = MailboxLimits(inline_bytes_max=10_000)
 LARGE = JournalLimits(3, 1024 * BLOCK_BYTES, 64 * BLOCK_BYTES)
 SMALL = JournalLimits(3, 4 * BLOCK_BYTES, BLOCK_BYTES)
@@ -478,6 +480,7 @@ def test_a_journal_that_ended_without_a_turn_is_freed_by_the_checkpoint() -> Non
 
 class _Member:
     log: Any = type("Log", (), {"unflushed_bytes": 1})()
+    is_open_to_c = False
 
     def __init__(self) -> None:
         self.answers: list[bool | PartitionFailedError] = []
