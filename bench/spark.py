@@ -13,13 +13,13 @@ from typing import Annotated
 
 import typer
 
-from bench import bench_spark_read, bench_spark_takeover, bench_spark_write, report
+from bench import bench_spark_read, bench_spark_revisions, bench_spark_takeover, bench_spark_write, report
 from bench.__main__ import show
 from bench.machine import description
 from bench.processes import BenchError
 from bench.rows import Row
 from bench.runs import failures_told, revision, run_program, say, work_directory
-from bench.spark_session import SparkPlan, spark_plan
+from bench.spark_session import PARTITION_COUNT, SparkPlan, spark_plan
 
 BENCHES: dict[str, Callable[[SparkPlan], Iterator[Row]]] = {
     "write": bench_spark_write.measure_loads,
@@ -28,6 +28,7 @@ BENCHES: dict[str, Callable[[SparkPlan], Iterator[Row]]] = {
     "read": bench_spark_read.measure_reads,
     "read-memory": bench_spark_read.measure_memory,
     "takeover": bench_spark_takeover.measure_takeovers,
+    "revisions": bench_spark_revisions.measure_revisions,
 }
 SMOKE_ROWS = 20_000
 
@@ -38,13 +39,15 @@ def main(
     ] = None,
     rows: Annotated[int, typer.Option(help="Rows of 100 bytes in each measurement.", min=1)] = 5_000_000,
     rounds: Annotated[int, typer.Option(help="Rounds; the median counts.", min=1)] = 5,
+    partitions: Annotated[int, typer.Option(help="Partitions of each topic that is written.", min=1)] = PARTITION_COUNT,
+    against: Annotated[str | None, typer.Option(help="Another revision of Rollway, for --only revisions.")] = None,
     smoke: Annotated[bool, typer.Option(help="One round with few rows: whether all of it runs.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write everything measured to this file.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the table to this file.")] = None,
     data_dir: Annotated[Path, typer.Option(help="Where data lie meanwhile: the disk that is measured.")] = Path(),
 ) -> None:
     """Measure Spark on Rollway beside Spark alone."""
-    names = only or list(BENCHES)
+    names = only or [name for name in BENCHES if name != "revisions" or against]
     if smoke:
         rows, rounds = SMOKE_ROWS, 1
     started = time.monotonic()
@@ -57,6 +60,7 @@ def main(
             work_directory(data_dir.resolve()) as directory,
             spark_plan(directory, rows, rounds, smoke=smoke, say=say) as plan,
         ):
+            plan = plan._replace(partition_count=partitions, against=against)  # noqa: PLW2901
             for name in names:
                 measured += BENCHES[name](plan)
     show(measured)

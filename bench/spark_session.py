@@ -35,6 +35,10 @@ class SparkPlan(NamedTuple):
     rounds: int
     smoke: bool
     say: Callable[[str], None]
+    partition_count: int = PARTITION_COUNT
+    """Of each topic that is written."""
+    against: str | None = None
+    """Another revision of Rollway, for the bench that compares revisions."""
 
     @property
     def url(self) -> str:
@@ -54,10 +58,10 @@ class SparkPlan(NamedTuple):
         return self.spark.read.parquet(str(path))
 
     @contextmanager
-    def topic(self, partitions: int = PARTITION_COUNT) -> Iterator[str]:
+    def topic(self, partitions: int | None = None) -> Iterator[str]:
         """A topic that is gone afterwards, with its files."""
         name = f"bench.{next(_numbers)}"
-        self.server.create_topic(name, partitions)
+        self.server.create_topic(name, partitions or self.partition_count)
         yield name
         self.server.delete_topic(name)
 
@@ -100,10 +104,11 @@ def spark_plan(
             yield SparkPlan(spark, server, client, directory, row_count, rounds, smoke, say)
 
 
-def in_turns(plan: SparkPlan, contestants: Mapping[str, Callable[[], None]]) -> dict[str, list[Sample]]:
+def in_turns(plan: SparkPlan, contestants: Mapping[str, Callable[[], float | None]]) -> dict[str, list[Sample]]:
     """Seconds of each contestant in each round; one round before them is not counted.
 
-    Every second round runs them the other way round, so that nobody always follows the same one.
+    A contestant that leaves out a part of its work returns the seconds itself. Every second round runs them the other
+    way round, so that nobody always follows the same one.
     """
     samples: dict[str, list[Sample]] = {name: [] for name in contestants}
     for turn in range(plan.rounds + 1):
@@ -113,7 +118,7 @@ def in_turns(plan: SparkPlan, contestants: Mapping[str, Callable[[], None]]) -> 
             if not plan.smoke:
                 touch_memory()
             started = time.perf_counter()
-            contestants[name]()
+            seconds = contestants[name]()
             if turn or plan.smoke:
-                samples[name].append(Sample(time.perf_counter() - started))
+                samples[name].append(Sample(time.perf_counter() - started if seconds is None else seconds))
     return samples

@@ -16,10 +16,11 @@ from bench.processes import ROOT
 def test_all_rows_are_measured(tmp_path: Path) -> None:
     path = tmp_path / "spark.json"
     command = [sys.executable, "-m", "bench.spark", "--smoke", "--data-dir", str(tmp_path), "--json", str(path)]
+    command += ["--against", "HEAD", "--partitions", "8"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3_000:]
     rows = json.loads(path.read_text())["rows"]
-    assert {row["bench"] for row in rows} == {"spark-read", "spark-takeover", "spark-write"}
+    assert {row["bench"] for row in rows} == {"spark-read", "spark-revisions", "spark-takeover", "spark-write"}
     assert all(row["value"] > 0 for row in rows)
     memory = [row["met"] for row in rows if row["name"].startswith("peak memory")]
     assert memory == [True, True]
