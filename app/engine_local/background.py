@@ -99,9 +99,13 @@ class BackgroundWork:
                 await self._tolerating(log, functools.partial(self._topics.delete_old_segments, log))
 
     async def checkpoint(self) -> None:
-        """Write down recovery points and log starts. Free a journal that has ended, which no flush does any more."""
+        """Write down recovery points and log starts.
+
+        Free a journal that has ended, which no flush does any more. Begin another if there is room again.
+        """
         self._partitions.turns.free_if_needed()
         await call_in(self._pools.control, self._manager.checkpoint)
+        await call_in(self._pools.control, self._manager.journal.begin_again)
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write down high watermarks (spec E24)."""

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from log_model.errors import PartitionFailedError
+from log_model.errors import NO_ROOM_ERRNOS, PartitionFailedError
 from log_model.names import PartitionName
 from storage.disk.topic_metadata import new_topic_id
 from storage.journal.entries import HEADER_BYTES, Piece, encode, encode_body, encode_entry, whole_blocks
@@ -21,6 +21,10 @@ from storage.journal.pieces import Answer, TakenPieces, note_journaled, take_pie
 from storage.log.partition_log import PartitionLog
 
 _logger = logging.getLogger(__name__)
+
+
+# A file system that was mounted read-only may have lost what it had taken.
+_NO_ROOM_ERRNOS = NO_ROOM_ERRNOS - {errno.EROFS}
 
 
 class JournalFlush:
@@ -39,8 +43,9 @@ class JournalFlush:
 class Journal:
     """The one journal of a data directory. It begins with the first flush that needs it.
 
-    A disk that refuses an entry ends the journal until the next start: nothing is tried twice (disk rule 3). Flushes
-    then take the logs' own way.
+    A disk that refuses an entry ends the journal. Flushes then take the logs' own way. If only room was missing,
+    another journal may begin once there is room (``begin_again``). Otherwise it has ended until the next start: a
+    failed fsync is not tried twice (disk rule 3).
 
     ``has_ended`` says so to compiled code.
 
@@ -56,6 +61,7 @@ class Journal:
         self._id: str | None = None
         self._sequence = 0
         self.has_ended = files.is_off
+        self._lacks_room = False
         self._is_marked = False
         self._is_stuck = False
 
@@ -129,7 +135,7 @@ class Journal:
                 for place in taken.places:
                     answers[place] = True
             else:
-                self._end(failure)
+                self._end(failure, is_final=True)
                 for place, log in zip(taken.places, taken.logs, strict=True):
                     of_log = OSError(errno.EIO, f"fsync failed: {failure.strerror}")
                     answers[place] = log.fail(of_log, "the journal's fsync")
@@ -192,8 +198,25 @@ class Journal:
             OSError: the disk refused.
         """
         with self._writing:
-            self.has_ended = True
+            self.has_ended, self._lacks_room = True, False
             self._unmark()
+
+    def begin_again(self) -> None:
+        """Begin another journal if this one ended only because the disk was full, and there is room now.
+
+        Thread: any but the loop's; it may write and fsync a few MiB.
+        """
+        if not self._lacks_room or not self._freeing.acquire(blocking=False):
+            return
+        try:
+            with self._writing:
+                # Until the mark is lowered, a start replays the entries of the journal that ended.
+                if self._lacks_room and not self._is_marked and self._begin_journal(self._files.prepare_again):
+                    self._sequence = 0
+                    self.has_ended = self._lacks_room = False
+                    _logger.info("the journal takes entries again: the disk has room")
+        finally:
+            self._freeing.release()
 
     def _unmark(self) -> None:
         if self._is_marked:
@@ -203,19 +226,24 @@ class Journal:
     # Writing: the caller holds ``_writing``
 
     def _can_write(self) -> bool:
-        if self.has_ended:
+        return not self.has_ended and (self._id is not None or self._begin_journal(self._files.prepare))
+
+    def _begin_journal(self, prepare: Callable[[], None]) -> bool:
+        """Begin a journal with an id of its own, so that no replay takes earlier entries."""
+        journal_id = new_topic_id()
+        try:
+            prepare()
+        except OSError as error:
+            self._end(error)
             return False
-        if self._id is None:
-            journal_id = new_topic_id()
-            try:
-                self._files.prepare()
-                # Even a mark that is not durable may be found by the next start.
-                self._is_marked = True
-                self._mark(journal_id)
-            except OSError as error:
-                self._end(error)
-                return False
-            self._id = journal_id
+        # Even a mark that is not durable may be found by the next start.
+        self._is_marked = True
+        try:
+            self._mark(journal_id)
+        except OSError as error:
+            self._end(error, is_final=True)
+            return False
+        self._id = journal_id
         return True
 
     def _begin(self, logs: Sequence[PartitionLog], may_wait: bool) -> JournalFlush | None:
@@ -244,7 +272,8 @@ class Journal:
             self._write(len(taken.logs), taken.body)
         except NoRoomError:
             if self._files.full[0].is_stuck:
-                self._end(OSError(errno.ENOSPC, "its oldest file is of a partition that the disk has refused"))
+                error = OSError(errno.ENOSPC, "its oldest file is of a partition that the disk has refused")
+                self._end(error, is_final=True)
             return False
         except OSError as error:
             # No log depends on this entry, but a replay may find it.
@@ -287,11 +316,17 @@ class Journal:
     def _oldest(self) -> int:
         return self._files.oldest().first or self._sequence + 1
 
-    def _end(self, error: OSError) -> None:
+    def _end(self, error: OSError, *, is_final: bool = False) -> None:
+        was_lacking = self._lacks_room
         self.has_ended = True
+        self._lacks_room = not is_final and not self._files.has_failed_sync and error.errno in _NO_ROOM_ERRNOS
+        if was_lacking and self._lacks_room:
+            return
         # Handlers may keep the argument, and the frames of an error hold the logs of topics that are deleted.
-        reason = str(error)
-        _logger.error("the journal takes no more: %s. Each partition is flushed by itself until the next start", reason)
+        reason = f"{error}. Each partition is flushed by itself until " + (
+            "the disk has room" if self._lacks_room else "the next start"
+        )
+        _logger.error("the journal takes no more: %s", reason)
 
     # Freeing
 

@@ -76,6 +76,7 @@ class JournalFiles:
         self.current: JournalFile | None = None
         self.full: list[JournalFile] = []
         """Files without room whose entries are needed, in their order."""
+        self.has_failed_sync = False
         self._limits = limits
         self._file_system = file_system
         self._free: list[JournalFile] = []
@@ -98,7 +99,7 @@ class JournalFiles:
         """
         if not self._file_system.is_directory(self.directory):
             self._file_system.make_directory(self.directory)
-        self._file_system.sync_directory(self.directory.parent)
+        self._sync(lambda: self._file_system.sync_directory(self.directory.parent))
         for name in self._file_system.list_directory(self.directory):
             if name.endswith(FILE_SUFFIX) and self._count >= self._limits.file_count_max:
                 self._file_system.unlink(self.directory / name)
@@ -109,8 +110,30 @@ class JournalFiles:
                 self._count += 1
         if not self._free:
             self._free.append(self._make())
-        self._file_system.sync_directory(self.directory)
+        self._sync_directory()
         self._use(self._free.pop(0))
+
+    def prepare_again(self) -> None:
+        """Give up all entries and prepare, if the disk has room for one more step.
+
+        Raises:
+            OSError: ENOSPC or EDQUOT: it has not, and ``prepare_again`` may be called later.
+        """
+        for file in filter(None, (self.current, *self.full, *self._free)):
+            file.file.close()
+        self.current, self.full, self._free, self._count = None, [], [], 0
+        self.prepare()
+        shortest = min((self._current(), *self._free), key=lambda each: each.file.size())
+        size_bytes = shortest.file.size()
+        missing_bytes = min(self._limits.step_bytes, self._limits.file_bytes - size_bytes)
+        if missing_bytes > 0:
+            try:
+                shortest.file.write(size_bytes, [bytes(missing_bytes)])
+            except OSError:
+                # On a full disk a partial step takes space that appends need.
+                shortest.file.truncate(size_bytes)
+                raise
+            self._sync(shortest.file.sync)
 
     def put(self, parts: Sequence[bytes], size_bytes: int) -> None:
         """Write the parts of an entry at the end of the current file. Durable: after ``sync``."""
@@ -121,7 +144,7 @@ class JournalFiles:
 
     def sync(self) -> None:
         """Make the entry at the end of the current file durable."""
-        self._current().file.sync()
+        self._sync(self._current().file.sync)
 
     def descriptor_to_sync(self) -> int:
         """Return the descriptor of the current file if it is a local one, otherwise -1."""
@@ -156,7 +179,7 @@ class JournalFiles:
             self._free.pop(0)
         elif self._count < self._limits.file_count_max:
             following = self._make()
-            self._file_system.sync_directory(self.directory)
+            self._sync_directory()
         else:
             raise NoRoomError
         self.full.append(self._current())
@@ -200,5 +223,15 @@ class JournalFiles:
         end = max(size_bytes, min(wanted, self._limits.file_bytes))
         for position in range(start, end, _MIB):
             file.file.write(position, [bytes(min(_MIB, end - position))])
-        file.file.sync()
+        self._sync(file.file.sync)
         file.written_bytes = end
+
+    def _sync_directory(self) -> None:
+        self._sync(lambda: self._file_system.sync_directory(self.directory))
+
+    def _sync(self, sync: Callable[[], None]) -> None:
+        try:
+            sync()
+        except OSError:
+            self.has_failed_sync = True
+            raise

@@ -267,6 +267,8 @@ class Workload:
         # A service frees as soon as a file is full, but other flushes go on meanwhile.
         if self.source.random() < 0.3 and self.manager.journal.needs_freeing:
             self.manager.journal.free()
+        if self._mark % 2:
+            self.manager.journal.begin_again()
 
     def _append_one(self, log: PartitionLog, expected: PartitionLedger) -> None:
         self.clock.advance(self.source.choice((1, 100, 2000)))
@@ -329,6 +331,7 @@ class Workload:
 
     def _checkpoint(self, _log: PartitionLog, _expected: PartitionLedger) -> None:
         self.manager.checkpoint()
+        self.manager.journal.begin_again()
         if self.source.random() < 0.5:
             self.manager.checkpoint_high_watermarks()
 

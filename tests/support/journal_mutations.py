@@ -222,3 +222,15 @@ def a_file_is_used_again_before_an_older_one(patch: pytest.MonkeyPatch) -> None:
                 self._files.release(file)
 
     patch.setattr(Journal, "free", free_in_any_order)
+
+
+@defect(DISK_ERRORS, found_by=2)
+def the_journal_begins_again_while_segments_need_its_entries(patch: pytest.MonkeyPatch) -> None:
+    begin_again = Journal.begin_again
+
+    def begin_at_once(self: Journal) -> None:
+        if self._lacks_room:
+            self._is_marked = False
+        begin_again(self)
+
+    patch.setattr(Journal, "begin_again", begin_at_once)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,13 @@ from storage.log.partition_log import PartitionLog
 from tests.crash.disk_faults import Fault
 from tests.support.stands import Stand, on_stand
 from tests.support.writers import eventually, valid_batches
+
+
+class NoRoomInJournal(Fault):
+    """A fault of writes to the files of the journal."""
+
+    def strikes(self, kind: str, path: Path) -> bool:
+        return path.suffix == ".journal" and kind in ("extend", "write") and super().strikes(kind, path)
 
 
 def test_flush_covers_partitions_whose_time_has_come() -> None:
@@ -110,6 +118,31 @@ def test_checkpoints_are_written() -> None:
         (watermark,) = [content for name, content in tree.items() if name.endswith("replication-offset-checkpoint")]
         assert b"t 0 1" in recovery
         assert b"t 0 1" in watermark
+
+    on_stand(scenario)
+
+
+def test_a_journal_that_a_full_disk_has_ended_begins_again_with_a_checkpoint() -> None:
+    async def scenario(made: Stand) -> None:
+        (log,) = await made.topic("t")
+        journal, options = made.engine.manager.journal, AppendOptions()
+
+        async def append() -> None:
+            submitted = made.engine.appends.submit(log, valid_batches(log, b"x"), options)
+            await made.engine.appends.outcome_of(submitted, options)
+
+        await append()
+        made.disk.fault = NoRoomInJournal(0, errno.ENOSPC, lasting=True)
+        await append()
+        assert not journal.is_usable
+        await eventually(lambda: not journal.needs_freeing)
+        await made.scheduler.run("checkpoint")
+        assert not journal.is_usable
+        made.disk.fault = None
+        await made.scheduler.run("checkpoint")
+        assert journal.is_usable
+        await append()
+        assert (log.durable_end_offset, log.offline_reason) == (3, None)
 
     on_stand(scenario)
 
