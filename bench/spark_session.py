@@ -104,10 +104,10 @@ def spark_plan(
             yield SparkPlan(spark, server, client, directory, row_count, rounds, smoke, say)
 
 
-def in_turns(plan: SparkPlan, contestants: Mapping[str, Callable[[], float | None]]) -> dict[str, list[Sample]]:
+def in_turns(plan: SparkPlan, contestants: Mapping[str, Callable[[], Sample | None]]) -> dict[str, list[Sample]]:
     """Seconds of each contestant in each round; one round before them is not counted.
 
-    A contestant that leaves out a part of its work returns the seconds itself. Every second round runs them the other
+    A contestant that leaves out a part of its work returns the sample itself. Every second round runs them the other
     way round, so that nobody always follows the same one.
     """
     samples: dict[str, list[Sample]] = {name: [] for name in contestants}
@@ -118,7 +118,7 @@ def in_turns(plan: SparkPlan, contestants: Mapping[str, Callable[[], float | Non
             if not plan.smoke:
                 touch_memory()
             started = time.perf_counter()
-            seconds = contestants[name]()
+            sample = contestants[name]() or Sample(time.perf_counter() - started)
             if turn or plan.smoke:
-                samples[name].append(Sample(time.perf_counter() - started if seconds is None else seconds))
+                samples[name].append(sample)
     return samples
