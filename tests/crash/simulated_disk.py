@@ -32,6 +32,10 @@ from tests.crash.disk_faults import Fault, Operation, os_error
 from tests.crash.simulated_file import SimulatedFile
 from tests.crash.simulated_nodes import Choice, DirectoryNode, FileNode, NameChange, Node
 
+SMALL_INDEXES: dict[str, object] = {"segment.index.bytes": 24_000}
+"""Topic defaults for logs on a disk in memory. It keeps every byte of a hole, so Kafka's indexes of 10 MiB cost most of
+the time of a test that makes a partition."""
+
 
 class SimulatedCrash(BaseException):
     """The machine stops here. No ``Exception``: nothing of the program may catch it."""

@@ -23,7 +23,7 @@ from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.log.splits import SplittableRange
 from storage.manager.log_manager import LogManager
-from tests.crash.simulated_disk import SimulatedDisk
+from tests.crash.simulated_disk import SMALL_INDEXES, SimulatedDisk
 from tests.model.plain_log import client_batch
 from tests.support.transactions import TIMESTAMP, ProducerIdentity, valid_transactional
 
@@ -50,7 +50,7 @@ def make(directory: Path, seed: int) -> tuple[LogManager, Made]:
     clock = ManualClock(TIMESTAMP)
     disk = SimulatedDisk(clock)
     disk.make_directory(directory)
-    manager = LogManager.open(directory, file_system=disk, clock=clock)
+    manager = LogManager.open(directory, file_system=disk, clock=clock, topic_defaults=SMALL_INDEXES)
     config = {
         "segment.bytes": 3000,
         "index.interval.bytes": 300,

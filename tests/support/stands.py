@@ -18,7 +18,7 @@ from app.settings import Settings
 from log_model.clock import ManualClock
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
-from tests.crash.simulated_disk import SimulatedDisk
+from tests.crash.simulated_disk import SMALL_INDEXES, SimulatedDisk
 from tests.support.local_parts import local_parts
 from tests.support.writers import DATA, valid_batches
 
@@ -59,7 +59,8 @@ async def stand() -> AsyncIterator[Stand]:
     settings = Settings(inline_append_bytes_max=0)
     pools = Pools(settings)
     metrics = Metrics()
-    parts = local_parts(LogManager.open(DATA, file_system=disk, clock=clock), settings, metrics, pools)
+    manager = LogManager.open(DATA, file_system=disk, clock=clock, topic_defaults=SMALL_INDEXES)
+    parts = local_parts(manager, settings, metrics, pools)
     scheduler = parts.scheduler()
     try:
         yield Stand(disk, clock, parts, scheduler, metrics)

@@ -21,7 +21,7 @@ from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.crash.disk_faults import Operation
-from tests.crash.simulated_disk import SimulatedDisk
+from tests.crash.simulated_disk import SMALL_INDEXES, SimulatedDisk
 
 DATA = Path("/data")
 
@@ -107,7 +107,7 @@ async def writer_stand(
     clock = ManualClock()
     disk = SimulatedDisk(clock)
     disk.make_directory(DATA)
-    manager = LogManager.open(DATA, file_system=disk, clock=clock)
+    manager = LogManager.open(DATA, file_system=disk, clock=clock, topic_defaults=SMALL_INDEXES)
     topic, _ = manager.create_topic("t", 1, {name.replace("_", "."): value for name, value in config.items()})
     observed = Observed()
     with ThreadPoolExecutor(2) as write_pool, ThreadPoolExecutor(2) as flush_pool:

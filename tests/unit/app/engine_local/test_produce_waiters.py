@@ -90,6 +90,8 @@ def test_a_follower_that_never_comes_is_a_timeout_with_the_offset_and_the_data_s
         assert (late.value.status, late.value.kafka_code, late.value.applied) == (504, 7, "unknown")
         assert late.value.extra["base_offset"] == 0
         assert (log.snapshot.log_end_offset, log.snapshot.high_watermark) == (1, 0)
+        # On a busy machine the timeout comes before the fsync.
+        await eventually(lambda: log.durable_end_offset == 1)
         fetched(made, log, 1)
         assert log.snapshot.high_watermark == 1
 

@@ -30,6 +30,7 @@ from log_model.errors import (
 )
 from storage.manager.log_manager import LogManager
 from tests.crash.disk_faults import FULL_DISK_KINDS, Fault
+from tests.crash.simulated_disk import SMALL_INDEXES
 from tests.support.local_parts import local_parts
 from tests.support.stands import Stand, on_stand
 from tests.support.transactions import TestProducer, all_values, producer_on, settled, valid_transactional, visible
@@ -39,7 +40,8 @@ from tests.support.writers import DATA, append_request, eventually
 def reopened(made: Stand, *, killed: bool) -> Parts:
     disk = made.disk.killed() if killed else made.disk.power_cut()
     settings = Settings()
-    return local_parts(LogManager.open(DATA, file_system=disk, clock=made.clock), settings, Metrics(), Pools(settings))
+    manager = LogManager.open(DATA, file_system=disk, clock=made.clock, topic_defaults=SMALL_INDEXES)
+    return local_parts(manager, settings, Metrics(), Pools(settings))
 
 
 def test_a_commit_shows_everything_at_once():

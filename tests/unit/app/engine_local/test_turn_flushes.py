@@ -28,7 +28,7 @@ from storage.journal.pieces import PIECE_BYTES_MAX
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.crash.disk_faults import Fault, Operation
-from tests.crash.simulated_disk import SimulatedDisk
+from tests.crash.simulated_disk import SMALL_INDEXES, SimulatedDisk
 from tests.support import stands
 from tests.support.writers import DATA, Gate, Observed, append_request, eventually, valid_batches
 
@@ -67,7 +67,9 @@ class TurnStand:
         return len([each for each in self.disk.operations if each.kind == "sync" and each.path.suffix == suffix])
 
     def ends_after_power_cut(self) -> list[int]:
-        manager = LogManager.open(DATA, file_system=self.disk.power_cut(), clock=ManualClock())
+        manager = LogManager.open(
+            DATA, file_system=self.disk.power_cut(), clock=ManualClock(), topic_defaults=SMALL_INDEXES
+        )
         return [log.written_end_offset for log in manager.topic("t").partitions]
 
 
@@ -79,7 +81,7 @@ async def turn_stand(
     disk = SimulatedDisk(clock)
     disk.make_directory(DATA)
     disk.sync_directory(DATA.parent)
-    manager = LogManager.open(DATA, file_system=disk, clock=clock, journal_limits=limits)
+    manager = LogManager.open(DATA, file_system=disk, clock=clock, journal_limits=limits, topic_defaults=SMALL_INDEXES)
     topic, _ = manager.create_topic(
         "t", partitions, {"flush.policy": "group", **{name.replace("_", "."): value for name, value in config.items()}}
     )

@@ -20,7 +20,7 @@ from rollway.records import Codec, Record, columns_from_records, encode_batch, s
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.manager.log_manager import LogManager
-from tests.crash.simulated_disk import SimulatedDisk
+from tests.crash.simulated_disk import SMALL_INDEXES, SimulatedDisk
 from tests.support.writers import DATA
 
 
@@ -47,7 +47,7 @@ def library() -> Iterator[Library]:
     clock = ManualClock(1_000_000)
     disk = SimulatedDisk(clock)
     disk.make_directory(DATA)
-    manager = LogManager.open(DATA, file_system=disk, clock=clock)
+    manager = LogManager.open(DATA, file_system=disk, clock=clock, topic_defaults=SMALL_INDEXES)
     config = {"segment.bytes": 4000, "index.interval.bytes": 200, "message.timestamp.after.max.ms": 10**9}
     log = manager.create_topic("t", 1, config)[0].partitions[0]
     stored: list[Stored] = []

@@ -17,7 +17,7 @@ from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.crash.disk_faults import Fault
 from tests.crash.ledger import DATA_DIR, EVERYTHING
-from tests.crash.simulated_disk import SimulatedDisk
+from tests.crash.simulated_disk import SMALL_INDEXES, SimulatedDisk
 from tests.crash.workload import new_disk
 from tests.support.writers import append_request
 
@@ -44,7 +44,12 @@ class JournalStand:
         self.limits = limits
         self.disk = disk or new_disk(self.clock)
         self.manager = LogManager.open(
-            DATA_DIR, file_system=self.disk, clock=self.clock, ballast_bytes=512, journal_limits=limits
+            DATA_DIR,
+            file_system=self.disk,
+            clock=self.clock,
+            ballast_bytes=512,
+            journal_limits=limits,
+            topic_defaults=SMALL_INDEXES,
         )
         if "t" not in self.manager.topics:
             self.manager.create_topic(

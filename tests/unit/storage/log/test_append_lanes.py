@@ -19,7 +19,7 @@ from storage.log.files_at_rest import begin_change
 from storage.log.log_writer import LogWriter
 from storage.log.partition_log import AppendRequest, AppendResult, PartitionLog
 from storage.manager.log_manager import LogManager
-from tests.crash.simulated_disk import SimulatedDisk
+from tests.crash.simulated_disk import SMALL_INDEXES, SimulatedDisk
 
 NOW_MS = 1_700_000_000_000
 DATA = Path("/data")
@@ -88,7 +88,7 @@ def test_facts_and_columns_give_one_verdict(body: bytes, name: str) -> None:
 def new_log(clock: ManualClock, config: dict[str, object]) -> tuple[SimulatedDisk, PartitionLog]:
     disk = SimulatedDisk(clock)
     disk.make_directory(DATA)
-    manager = LogManager.open(DATA, file_system=disk, clock=clock)
+    manager = LogManager.open(DATA, file_system=disk, clock=clock, topic_defaults=SMALL_INDEXES)
     topic, _ = manager.create_topic("t", 1, config)
     log = topic.partitions[0]
     # As an earlier append would: the first change of a partition that rested takes more than a write.
