@@ -48,6 +48,7 @@ SEED ?= 1
 SOAK_SECONDS ?= 600
 RETRY_ROUNDS ?= 100
 ROUNDS ?= 20
+HISTORIES ?= 50
 # Where Spark's packages for Kafka and Avro are kept, with a Kafka.
 PACKAGES_DIR ?= $(VENV)/spark-packages
 
@@ -64,7 +65,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all engine-test kill-test history-test retry-test fuzz-http openapi-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check check-types check-style check-imports check-documents check-house format bench bench-compare bench-peers bench-spark latency soak flame-graphs sdks wheels wheels-test house docs openapi contract contract-release contract-oasdiff lock clean
+.PHONY: help setup run demo demo-http test test-all engine-test kill-test history-test retry-test fuzz-http openapi-test same-files-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check check-types check-style check-imports check-documents check-house format bench bench-compare bench-peers bench-spark latency soak flame-graphs sdks wheels wheels-test house docs openapi contract contract-release contract-oasdiff lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -155,6 +156,9 @@ fuzz-http: setup ## hold every way to read a request against httptools, ten mill
 
 openapi-test: setup ## schemathesis, every check, against the published document and the whole one (CASES=..., SEED=...)
 	$(BIN)/python -m tests.conformance --cases $(CASES) --seed $(SEED)
+
+same-files-test: setup ## random histories leave the files of partitions that an earlier revision leaves, to the byte (REV=..., HISTORIES=...)
+	SAME_FILES_REV=$(or $(REV),aec6a60b) SAME_FILES_HISTORIES=$(HISTORIES) $(PYTEST) tests/revisions -s
 
 crash-test: setup ## crash the log on a simulated disk, ten times as often as `make test` does (CRASH_SCALE=...)
 	CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL) tests/crash
