@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The members of a turn's flush in one pass, in C: they join, they are taken, and they receive the answers.
 
-``GroupFlushes`` does the same in Python for one member after the other, and for each member that this module leaves. The state
-stays in the attributes of its objects, so calls of both can follow each other.
+It has no plain twin module: ``GroupFlushes`` does the same in Python, for one member after the other and for each member that this
+module leaves. The state stays in the attributes of its objects, so calls of both can follow each other.
 
 Thread: the event loop's.
 """

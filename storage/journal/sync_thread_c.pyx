@@ -2,8 +2,8 @@
 """A thread without the interpreter that waits for fsyncs of local files, one at a time.
 
 The hop to a thread of a pool and back takes the interpreter's lock several times, and costs more processor time than the fsync of
-a turn. This thread never takes it: it reads a descriptor, calls ``fdatasync`` and says the outcome, all by eventfds. It has no
-plain twin: ``JournalFiles.sync`` in a thread of a pool does the same, for files of every kind.
+a turn. This thread never takes it: it reads a descriptor, calls ``fdatasync`` and says the outcome, all by eventfds.
+It has no plain twin: ``JournalFiles.sync`` in a thread of a pool does the same, for files of every kind.
 """
 
 from libc.string cimport strerror
