@@ -23,7 +23,7 @@ _VALUE_ONLY = "value binary"
 @contextmanager
 def _loaded(plan: SparkPlan) -> Iterator[str]:
     """A topic with the rows of the plan."""
-    with plan.topic() as topic:
+    with plan.topic(PARTITION_COUNT) as topic:
         plan.say(f"{plan.row_count:,} rows to read")
         writer = plan.rows(value_bytes=VALUE_BYTES).write.format("rollway").option("url", plan.url)
         writer.option("topic", topic).mode("append").save()

@@ -17,6 +17,7 @@ from app.engine_local.partitions.partition_writer import PartitionWriter
 from log_model.batches.batch_validation import ValidBatch, validate_batches
 from log_model.clock import ManualClock
 from rollway.records import Record, columns_from_records, encode_batch
+from storage.log.files_at_rest import begin_change
 from storage.log.log_snapshot import LogSnapshot
 from storage.log.partition_log import AppendRequest, PartitionLog
 from storage.manager.log_manager import LogManager
@@ -110,6 +111,8 @@ async def writer_stand(
     manager = LogManager.open(DATA, file_system=disk, clock=clock, topic_defaults=SMALL_INDEXES)
     topic, _ = manager.create_topic("t", 1, {name.replace("_", "."): value for name, value in config.items()})
     observed = Observed()
+    # As an earlier append would: the first change of a partition that rested takes a thread.
+    begin_change(topic.partitions[0].writer)
     with ThreadPoolExecutor(2) as write_pool, ThreadPoolExecutor(2) as flush_pool:
         writer = PartitionWriter(
             topic.partitions[0],

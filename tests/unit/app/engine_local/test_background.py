@@ -149,7 +149,8 @@ def test_a_journal_that_a_full_disk_has_ended_begins_again_with_a_checkpoint() -
 
 def test_a_job_that_fails_is_counted_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(made: Stand) -> None:
-        await made.topic("t")
+        (log,) = await made.topic("t")
+        await made.append(log, b"x")
         made.disk.fault = Fault(0, errno.EIO, lasting=True, kinds=frozenset({"create", "write", "rename"}))
         await made.scheduler.run("checkpoint")
         assert made.count("rollway_job_failures_total", "checkpoint") == 1

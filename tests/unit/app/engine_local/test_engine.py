@@ -98,7 +98,7 @@ def test_a_topic_may_be_deleted_while_it_is_written_and_polled() -> None:
 
 def test_settings_reach_every_partition_before_the_answer() -> None:
     async def scenario(made: Stand) -> None:
-        logs = await made.topic("t", 3)
+        logs = list(await made.topic("t", 3))
         await made.engine.topics.alter("t", config={"segment.ms": 5}, partition_count=4)
         assert {log.config.segment_ms for log in made.engine.topic("t").partitions} == {5}
         assert made.engine.topic("t").partitions[:3] == logs

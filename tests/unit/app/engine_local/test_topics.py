@@ -39,18 +39,21 @@ def test_a_view_shows_one_partition_at_one_moment() -> None:
         first, second = await made.topic("t", 2)
         await append_durably(made, first, b"x", b"y")
         topics = made.engine.topics
+        topic = made.engine.topic("t")
+        await made.topic("rests", 1)
         before = topics.count_partitions()
-        views = await topics.describe([second, first])
+        views = await topics.describe([made.engine.topic("rests"), topic])
         snapshot = first.snapshot
-        assert [view.partition for view in views] == [1, 0]
+        assert [view.partition for view in views] == [0, 0, 1]
         assert views[1] == PartitionView(
             0, snapshot, LeaderEpoch(0), first.recovery_point, snapshot.size_bytes, 1, (1,), (1,), None
         )
-        assert snapshot.size_bytes > 0 == views[0].size_bytes
+        assert snapshot.size_bytes > 0 == views[0].size_bytes == views[2].size_bytes
+        assert await topics.describe_partition("t", 0) == views[1]
         await made.append(first, b"z")
         assert views[1].limits.log_end_offset == 2
         second.take_offline("a test")
-        assert (await topics.describe([second]))[0].offline_reason == "a test"
+        assert (await topics.describe([topic]))[1].offline_reason == "a test"
         assert topics.count_partitions() == PartitionCounts(before.all, before.offline + 1)
 
     on_stand(scenario)

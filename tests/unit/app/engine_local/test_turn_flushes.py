@@ -25,6 +25,7 @@ from storage.journal.entries import BLOCK_BYTES
 from storage.journal.journal import Journal
 from storage.journal.journal_files import JournalLimits
 from storage.journal.pieces import PIECE_BYTES_MAX
+from storage.log.files_at_rest import begin_change
 from storage.log.partition_log import PartitionLog
 from storage.manager.log_manager import LogManager
 from tests.crash.disk_faults import Fault, Operation
@@ -102,6 +103,9 @@ async def turn_stand(
             )
             for log in topic.partitions
         ]
+        for log in topic.partitions:
+            # As an earlier append would: the first change of a partition that rested takes a thread.
+            begin_change(log.writer)
         yield stand
         disk.before_operation = None
         for writer in stand.writers:
