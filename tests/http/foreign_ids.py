@@ -273,8 +273,17 @@ def _faults(stand: Stand, what: str, write: Way, given: Given) -> Iterator[str]:
     if stand.end_of(topic):
         yield f"{what}, of another: records were written"
     answer = write(stand.mine, topic, given)
-    if answer.status_code != 200 or '"duplicate":true' in answer.text or not stand.end_of(topic):
+    if answer.status_code != 200 or '"duplicate":true' in answer.text or not _is_written(stand, topic):
         yield f"{what}, of one's own: {answer.status_code} {answer.text[:200]}"
+
+
+def _is_written(stand: Stand, topic: str) -> bool:
+    """Whether there is a record before long: without waiting it may come after the answer."""
+    ends = time.monotonic() + 10
+    while not stand.end_of(topic):
+        if time.monotonic() > ends:
+            return False
+    return True
 
 
 def is_refused(answer: httpx.Response) -> bool:

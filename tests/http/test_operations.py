@@ -98,6 +98,7 @@ def test_background_jobs_are_seen_in_the_metrics(tmp_path: Path) -> None:
             "producer_id_expiration_check",
             "start_position_check",
             "transaction_check",
+            "partition_idle_check",
         )
     }
     with ThreadedServer(tmp_path / "data", **intervals) as server, http_client(server.url) as client:
@@ -110,6 +111,7 @@ def test_background_jobs_are_seen_in_the_metrics(tmp_path: Path) -> None:
             "checkpoint_high_watermarks",
             "load_jobs",
             "check_files",
+            "idle_partitions",
             "delete_files",
             "expire_producers",
             "start_positions",
