@@ -1,4 +1,7 @@
-"""For all tests: the fixture ``twin``. What the crash suites counted is printed at the end of a run."""
+"""For all tests: the fixture ``twin``, and quick HTTP clients.
+
+What the crash suites counted is printed at the end of a run.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+
+from tests.support.quick_clients import set_quick_clients
 
 pytest_plugins = ("tests.support.engine_plugin",)
 
@@ -18,6 +23,8 @@ COUNTED = (
     "images after an error",
     "flipped bits",
 )
+
+set_quick_clients()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
