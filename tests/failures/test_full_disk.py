@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -179,11 +181,19 @@ def test_a_creation_that_was_refused_leaves_nothing(tmp_path: Path) -> None:
     rollway = [sys.executable, "-c", program + "from app.cli import main; main()"]
     limited = ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *rollway]
     refused = []
-    with ServerProcess(tmp_path / "data", command=limited) as server, httpx.Client(base_url=server.url) as client:
+    with (
+        ServerProcess(tmp_path / "data", command=limited) as server,
+        httpx.Client(base_url=server.url) as client,
+        contextlib.ExitStack() as idle,
+    ):
         for name in ("t0", "t1", "wide"):
             assert client.put(f"/v1/topics/{name}", json={"partitions": 30 if name == "wide" else 1}).status_code == 201
         for number in range(30):
             client.post(f"/v1/topics/wide/partitions/{number}/records", json={"records": [{"value": "x"}]})
+        # What is left is too little for a partition, and connections take it.
+        port = int(server.url.rpartition(":")[2])
+        for _ in range(64):
+            idle.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
         for number in range(2, 20):
             answer = client.put(f"/v1/topics/t{number}", json={"partitions": 1})
             if answer.status_code == 503:

@@ -49,6 +49,11 @@ def make_read_only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "open", open_or_refuse)
 
 
+def open_all(directory: Path) -> None:
+    """Let a start open all partitions, as after a clean stop of a broker."""
+    (directory / "rollway" / "resting-partitions").unlink()
+
+
 def message_of_start(directory: Path) -> str:
     with pytest.raises(OSError) as raised:  # noqa: PT011 - what it says is looked at
         LogManager.open(directory, clock=ManualClock()).close()
@@ -68,6 +73,7 @@ def test_a_read_only_disk_names_the_file_that_must_be_written(
     directory: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """It named ``.lock``."""
+    open_all(directory)
     (directory / "logs" / name).write_bytes(b"")
     make_read_only(directory, monkeypatch)
     message = message_of_start(directory)
@@ -88,6 +94,7 @@ def test_an_error_of_the_disk_names_the_file(
     directory: Path, monkeypatch: pytest.MonkeyPatch, call: str, touched: str
 ) -> None:
     """These calls know a descriptor alone: the message named the data directory."""
+    open_all(directory)
     (directory / "logs" / "t-0" / "partition.metadata").write_bytes(b"")
 
     def refuse(*_: Any) -> int:
