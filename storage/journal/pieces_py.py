@@ -1,4 +1,4 @@
-"""What several logs have written since they were last durable: the pieces of one entry of the journal.
+"""The pieces of one entry of the journal: what several logs have written since they were last durable.
 
 ``pieces_c`` does the same in C. This module takes what that one leaves, and everything without a compiler.
 """

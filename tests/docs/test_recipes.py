@@ -83,9 +83,11 @@ ROUTE = {
                 '    SIZE, operation_id="getPartitionSize", summary="Get the size", responses=problems(*NAMED)\n'
                 ")\n"
                 "@needs(Operation.DESCRIBE, ResourceKind.TOPIC)\n"
-                "async def get_partition_size(partition: PartitionOf, engine: EngineOf) -> PartitionSize:\n"
+                "async def get_partition_size(\n"
+                "    topic: TopicName, partition: PartitionNumber, engine: EngineOf\n"
+                ") -> PartitionSize:\n"
                 '    """Return the size of the partition."""\n'
-                "    (view,) = await engine.topics.describe([partition])\n"
+                "    view = await engine.topics.describe_partition(topic, partition)\n"
                 "    return PartitionSize(size_bytes=view.size_bytes)\n\n\n"
                 "@router.get(\n    SEGMENTS,"
             ),
