@@ -115,19 +115,21 @@ class PartitionFactory:
         self.take_files()
         parts = self._parts(topic_id, name, config)
         parts.began_ms = began_ms
-        opener = PartitionOpener(parts, RecoveryMeter(self._clock), clean=True)
-        log = opener.open()
-        if log.damage or log.snapshot.size_bytes > state.size_bytes:
-            _logger.warning("%s has other bytes than at the last clean stop, and is recovered", name)
-            parts = self._parts(topic_id, name, config)
+        is_clean = self._stored_bytes(parts.directory) <= state.size_bytes
+        if not is_clean:
+            _logger.warning("%s has more bytes than at the last clean stop, and is recovered", name)
             parts.before_change(topic_id, name, False)
-            opener = PartitionOpener(parts, RecoveryMeter(self._clock), clean=False)
-            log = opener.open()
+        opener = PartitionOpener(parts, RecoveryMeter(self._clock), clean=is_clean)
+        log = opener.open()
         with self._counting:
             self.opened_count += 1
             if opener.report.notes:
                 self.reports.append(opener.report)
         return log
+
+    def _stored_bytes(self, directory: Path) -> int:
+        names = [name for name in self._file_system.list_directory(directory) if name.endswith(LOG_SUFFIX)]
+        return sum(self._file_system.size(directory / name) for name in names)
 
     def _note_opened(self, topic_id: str, name: PartitionName, was_closed: bool) -> None:
         if was_closed:

@@ -38,6 +38,8 @@ def copied_log(new_log: NewLog, *, policy: str = "compact", stop: str = "killed"
         log.file(END).write_bytes(stored(END))
     checkpoint = log.path / "logs" / "recovery-point-offset-checkpoint"
     checkpoint.write_text(f"0\n1\n{TOPIC} 0 {END}\n")
+    # Another program made the files, so a start opens all partitions.
+    (log.path / "rollway" / "resting-partitions").unlink()
     return log
 
 

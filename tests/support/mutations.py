@@ -32,7 +32,6 @@ from storage.log.partition_log import PartitionLog
 from storage.log.written_log import WrittenState
 from storage.manager.log_manager import LogManager
 from storage.manager.opened_partitions import OpenedPartitions
-from storage.manager.resting_partitions import RestingPartitions
 from storage.producers.producer_entry import ProducerEntry
 from storage.producers.transaction_checkpoint import TransactionCheckpoint
 from storage.recovery.segment_recovery import SegmentRecovery
@@ -391,24 +390,3 @@ def eager_close_of_retired_files(patch: pytest.MonkeyPatch) -> None:
 @defect(POWER_CUT)
 def a_first_change_is_not_noted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OpenedPartitions, "note", lambda self, topic_id, partition: None)
-
-
-@defect(POWER_CUT)
-def a_note_is_not_fsynced(patch: pytest.MonkeyPatch) -> None:
-    write = OpenedPartitions._write
-
-    def write_without(self: OpenedPartitions, items: Any) -> None:
-        file = self._file
-        if file is None:
-            write(self, items)
-            return
-        with swapped(file, "sync", lambda: None):
-            write(self, items)
-
-    patch.setattr(OpenedPartitions, "_write", write_without)
-
-
-@defect(POWER_CUT)
-def recovered_partitions_are_left_out_of_the_next_list(patch: pytest.MonkeyPatch) -> None:
-    begin = RestingPartitions.begin
-    patch.setattr(RestingPartitions, "begin", lambda self, records: begin(self, ()))

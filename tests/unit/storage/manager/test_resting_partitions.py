@@ -111,6 +111,22 @@ def test_after_a_kill_only_those_are_opened_that_may_have_changed(directory: Pat
     assert manager.close()
 
 
+def test_a_first_change_is_noted_durably_before_it_and_no_other_is(directory: Path) -> None:
+    disk = RecordingFileSystem()
+    manager = opened(directory, disk)
+    log = manager.partition("t", 1)
+    disk.operations.clear()
+    write(log)
+    kinds = [operation for operation, name in disk.operations if name == "opened-partitions"]
+    assert "sync" in kinds, disk.operations
+    synced = disk.operations.index(("sync", "opened-partitions"))
+    assert not [each for each in disk.operations[:synced] if each[1].startswith(f"{0:020d}")]
+    disk.operations.clear()
+    write(log)
+    assert not [name for _, name in disk.operations if name == "opened-partitions"]
+    assert manager.close()
+
+
 def test_added_partitions_rest_after_a_kill(directory: Path) -> None:
     manager = opened(directory)
     write_durably(manager, 0)

@@ -259,7 +259,7 @@ def test_only_what_is_in_memory_is_read_cached(tmp_path: Path) -> None:
 def test_a_segment_without_an_open_file_is_left_to_a_thread(log: CaseLog) -> None:
     segment = log.snapshot.segments[0]
     assert isinstance(segment, Segment)
-    segment.close_file()
+    segment.log.close()
     assert (
         segment.batch_search.find_cached(Offset(0), segment.size_bytes, 1000, min_one=True, content_bytes_max=0) is None
     )
