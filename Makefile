@@ -122,7 +122,7 @@ test: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) $(SDKS_STAMP) ## run the 
 test-all: setup $(DEMO_STAMP) $(BENCH_STAMP) $(JAVA_STAMP) $(SDKS_STAMP) ## run every test, the long ones too (500 kill cycles, larger crash runs, 1 GiB of memory)
 	KILL_CYCLES=$(KILL_CYCLES) CRASH_SCALE=$(CRASH_SCALE) $(PYTEST) $(PARALLEL)
 
-engine-test: setup ## the HTTP tests on the engine in memory, but those that need the local one (docs/reference/engines.md)
+engine-test: setup $(DEMO_STAMP) ## the HTTP tests on the engine in memory, but those that need the local one (docs/reference/engines.md)
 	ENGINE=memory $(PYTEST) -m "not slow" --engine-page $$($(BIN)/python -m tests.support.engine_list suite)
 
 kill-test: setup ## kill -9 a real server under load, 500 times (KILL_CYCLES=...)

@@ -21,7 +21,7 @@ def hang(server: ThreadedServer, topic: str, producer: ProducerIdentity) -> None
 
     async def append() -> None:
         parts = server.service.parts
-        log = parts.engine.manager.partition(topic.rpartition("/")[2], 0)
+        log = await parts.engine.partition(topic.rpartition("/")[2], 0)
         options = AppendOptions()
         batches = valid_transactional(log, producer, 0, b"hanging")
         await parts.engine.appends.outcome_of(
@@ -54,7 +54,7 @@ def test_a_hanging_transaction_is_listed_and_aborted(client: httpx.Client, topic
     assert (answer.status_code, answer.json()) == (200, {"partition": 0, "marker_offset": 3})
     assert client.get(place).json()["last_stable_offset"] == 4
     assert client.get(f"{place}/transactions").json()["data"] == []
-    log = server.service.parts.engine.manager.partition(topic.rpartition("/")[2], 0)
+    log = server.result_of(server.service.parts.engine.partition(topic.rpartition("/")[2], 0))
     assert server.result_of(server.service.parts.engine.reads.stored(log, committed_values)) == [b"before", b"behind"]
     again = client.post(f"{place}/transactions/abort", json=body)
     assert (again.status_code, again.json()["code"]) == (409, "invalid_txn_state")

@@ -354,7 +354,7 @@ def test_a_key_spreads_the_same_way_again(client: httpx.Client, topic: str) -> N
 
 def test_a_retry_completes_what_was_done_in_part(client: httpx.Client, topic: str, server: ThreadedServer) -> None:
     body = b'{"value":"a","partition":0}\n{"value":"b","partition":1}\n'
-    log: Any = server.service.parts.engine.manager.partition(topic.rsplit("/", 1)[1], 1)
+    log: Any = server.result_of(server.service.parts.engine.partition(topic.rsplit("/", 1)[1], 1))
     log.offline_reason = "by this test"
     try:
         partly = client.post(f"{topic}/records", content=body, headers={**NDJSON, **keyed("k")})

@@ -339,7 +339,7 @@ def test_the_documented_model_takes_what_the_coder_takes(body: str) -> None:
 def test_leader_epochs_are_held_against_the_client(client: httpx.Client, server: ThreadedServer, topic: str) -> None:
     """Spec D11, E2, case LE-4."""
     produce(client, topic, 0, b"a", b"b", b"c")
-    log = server.service.parts.engine.manager.partition(name_of(topic), 0)
+    log = server.result_of(server.service.parts.engine.partition(name_of(topic), 0))
     old = log.leader_epoch
     waiting = Waiting(server, asked(topic, 0, 3, current_leader_epoch=old))
     until(lambda: waiting_count(server) == 1)

@@ -225,7 +225,7 @@ def test_an_atomic_request(client: httpx.Client, topic: str, server: ThreadedSer
 def test_atomic_requests_one_after_the_other(client: httpx.Client, topic: str, server: ThreadedServer) -> None:
     """Each is a transaction with an epoch of its own, also behind one that was aborted."""
     name = topic.rpartition("/")[2]
-    log = server.service.parts.engine.manager.partition(name, 0)
+    log = server.result_of(server.service.parts.engine.partition(name, 0))
     for number in range(5):
         part = {"partition": 0, "records": [{"value": f"v{number}"}]}
         assert atomic(client, topic, part, {**part, "partition": 1}).status_code == 200
@@ -249,7 +249,7 @@ def test_an_atomic_request_that_is_refused_in_one_place_is_nowhere(
         "transaction_aborted",
         "unknown_topic_or_partition",
     ]
-    partition: Any = server.service.parts.engine.manager.partition(topic.rpartition("/")[2], 1)
+    partition: Any = server.result_of(server.service.parts.engine.partition(topic.rpartition("/")[2], 1))
     partition.take_offline("a test says so")
     refused = atomic(client, topic, good, {"partition": 1, "records": [{"value": "x"}]})
     assert refused.status_code in {503, 504}

@@ -50,7 +50,7 @@ class Producers:
     def __init__(self, server: ThreadedServer, *names: str) -> None:
         self._loop = server.service.loop
         parts = server.service.parts
-        self.log: PartitionLog = parts.engine.manager.partition("t", 0)
+        self.log: PartitionLog = server.result_of(parts.engine.partition("t", 0))
         self.producers = {name: TestProducer(parts, name) for name in names}
         for producer in self.producers.values():
             self._run(producer.initialise())

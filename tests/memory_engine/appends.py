@@ -15,6 +15,7 @@ from log_model.names import refuse_internal
 from log_model.offsets import Offset
 from tests.memory_engine.checks import log_of
 from tests.memory_engine.log import MemoryLog
+from tests.memory_engine.topics import MemoryTopics
 from tests.memory_engine.waits import Waits
 
 
@@ -44,8 +45,9 @@ class MemoryPendingAppend:
 class MemoryAppends:
     """All appends. Thread: the event loop."""
 
-    def __init__(self, waits: Waits, metrics: Metrics) -> None:
+    def __init__(self, topics: MemoryTopics, waits: Waits, metrics: Metrics) -> None:
         self.is_closed = False
+        self._topics = topics
         self._waits = waits
         self._metrics = metrics
 
@@ -94,6 +96,15 @@ class MemoryAppends:
     async def flush(self, partition: Partition, end: Offset) -> None:
         """Call the records durable; see ``Appends.flush``."""
         log_of(partition).make_durable()
+
+    async def producer_states(self, topic: str, producer_id: int) -> dict[int, ProducerState]:
+        """Return what each partition knows of a producer; see ``Appends.producer_states``."""
+        found = {}
+        for log in self._topics.get(topic).partitions:
+            state = await self.producer_state(log, producer_id)
+            if state is not None:
+                found[log.name.partition] = state
+        return found
 
     async def producer_state(
         self,

@@ -31,6 +31,15 @@ class MemoryTopic:
         """Whether the topic belongs to the service itself."""
         return self.name in INTERNAL_TOPICS
 
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions."""
+        return len(self.partitions)
+
+    def online_partitions(self) -> list[int]:
+        """Return the numbers of the partitions that take appends, in order."""
+        return [log.name.partition for log in self.partitions if log.offline_reason is None]
+
     def config_source(self, name: str) -> str:
         """Return the source of the setting's value: ``topic``, ``service`` or ``default``."""
         if name in self.overrides:

@@ -58,7 +58,7 @@ class MemoryEngine:
         self._waits = Waits(settings.waiter_count_max)
         self.topics = MemoryTopics(self._cluster, settings, clock, self._waits)
         self.topic_ids = MemoryTopicIds(self._cluster)
-        self.appends = MemoryAppends(self._waits, metrics)
+        self.appends = MemoryAppends(self.topics, self._waits, metrics)
         self.reads = MemoryReads(self._waits, pools)
         self.producer_owners = _Owners(self._cluster.owners)
         self.transactions = MemoryTransactions(
@@ -110,9 +110,13 @@ class MemoryEngine:
         """Return the topic of this name; see ``Engine.topic``."""
         return self.topics.get(name)
 
-    def partition(self, topic: str, number: int) -> MemoryLog:
+    async def partition(self, topic: str, number: int) -> MemoryLog:
         """Return the partition of this name; see ``Engine.partition``."""
         return self.topics.partition(topic, number)
+
+    def check_partition(self, topic: str, number: int) -> None:
+        """Return if there is this partition; see ``Engine.check_partition``."""
+        self.topics.partition(topic, number)
 
     def find_topic_id(self, name: str) -> str | None:
         """Return the id of the topic of this name."""

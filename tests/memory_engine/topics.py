@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from app.engine.partitions import Partition
+from app.engine.partitions import Partition, Topic
 from app.engine.topics import PartitionCounts, PartitionEpochs, PartitionView
 from app.settings import Settings
 from log_model.clock import Clock
@@ -82,9 +82,13 @@ class MemoryTopics:
         names = sorted(name for name in self._cluster.topics if name.startswith(prefix) and name > start_after)
         return [self._cluster.topics[name] for name in filter(is_visible, names)][:limit]
 
-    async def describe(self, partitions: Sequence[Partition]) -> Sequence[PartitionView]:
-        """Return a view of each partition."""
-        return [_describe(log_of(partition)) for partition in partitions]
+    async def describe(self, topics: Sequence[Topic]) -> Sequence[PartitionView]:
+        """Return a view of each partition of each topic, in order."""
+        return [_describe(log) for topic in topics for log in self.get(topic.name).partitions]
+
+    async def describe_partition(self, topic: str, number: int) -> PartitionView:
+        """Return a view of one partition; see ``Topics.describe_partition``."""
+        return _describe(self.partition(topic, number))
 
     # Changes
 
