@@ -206,7 +206,7 @@ class PartitionWriter:
         )
 
     def _append_now(self, pending: PendingAppend) -> None:
-        """Append as ``_append_group``, on the loop. The log has no other caller: there is no task and no await here."""
+        """Append on the loop. The log has no other caller: there is no task, or it is this one, and no await here."""
         waits_before = waits_of_thread() if self.was_slow else 0
         began = perf_counter()
         try:
@@ -242,7 +242,24 @@ class PartitionWriter:
             # The scheduler may have caused one slow write. The next write is looked at closely.
             self.was_slow = True
 
+    def _append_quick(self, group: list[PendingAppend]) -> list[PendingAppend]:
+        """Append the first requests of a small group on the loop, as far as they are quick; return the rest.
+
+        In a thread they would keep the writer busy. Requests that come meanwhile would wait in the mailbox and be the
+        next group, and so on for as long as the clients ask.
+        """
+        if sum(pending.size_bytes for pending in group) > self.inline_bytes_max:
+            return group
+        for place, pending in enumerate(group):
+            if not self._is_quick(pending.request, pending.size_bytes):
+                return group[place:]
+            self._append_now(pending)
+        return []
+
     async def _append_group(self, group: list[PendingAppend]) -> None:
+        group = self._append_quick(group)
+        if not group:
+            return
         began = perf_counter()
         try:
             outcomes = await self.loop.run_in_executor(

@@ -382,6 +382,39 @@ def test_what_is_large_or_comes_to_a_busy_writer_waits_its_turn() -> None:
     on_stand(scenario, INLINE)
 
 
+@pytest.mark.parametrize(("sizes", "groups"), [((100, 100, 100), [1, 1, 1, 1]), ((5_000, 5_000, 100), [1, 3])])
+def test_small_appends_that_waited_are_written_on_the_loop(sizes: tuple[int, ...], groups: list[int]) -> None:
+    """Clients that ask again as soon as they have an answer keep no writer busy for ever."""
+
+    async def scenario(stand: WriterStand) -> None:
+        gate = Gate(stand.disk, "write")
+        large = stand.writer.append(append_request(stand.log, b"large"), size_bytes=20_000)
+        await gate.reached()
+        behind = [stand.writer.append(append_request(stand.log, b"behind"), size_bytes=size) for size in sizes]
+        assert [pending.result for pending in (large, *behind)] == [None] * 4
+        gate.open()
+        assert [(await pending.written).base_offset for pending in (large, *behind)] == [0, 1, 2, 3]
+        assert stand.observed.groups == groups
+        again = stand.writer.append(append_request(stand.log, b"again"), size_bytes=100)
+        assert again.result is not None
+
+    on_stand(scenario, INLINE, flush_policy="interval")
+
+
+def test_a_roll_among_appends_that_waited_is_done_in_a_thread() -> None:
+    async def scenario(stand: WriterStand) -> None:
+        gate = Gate(stand.disk, "write")
+        stand.writer.append(append_request(stand.log, b"large"), size_bytes=20_000)
+        await gate.reached()
+        behind = [stand.writer.append(append_request(stand.log, b"x" * 4_000), size_bytes=3_000) for _ in range(3)]
+        gate.open()
+        assert [(await pending.written).base_offset for pending in behind] == [1, 2, 3]
+        assert stand.observed.groups == [1, 1, 1, 1]
+        assert len(stand.log.snapshot.segments) == 2
+
+    on_stand(scenario, INLINE, segment_bytes=10_000)
+
+
 def test_a_roll_is_done_in_a_thread() -> None:
     async def scenario(stand: WriterStand) -> None:
         first = stand.writer.append(append_request(stand.log, b"x" * 9_000), size_bytes=9_100)
