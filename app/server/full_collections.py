@@ -1,8 +1,7 @@
-"""Short full garbage collections: each looks only at new objects. And few of them.
+"""Short full garbage collections: each looks only at new objects.
 
 A full collection stops every thread and takes 0.5 to 1 microsecond for each object. That is 100 ms for a service
-without a single partition, and as much again for every 1,500 partitions. What is left, mostly the objects of
-connections, takes 5 ms for 256 connections: 12,000 appends a second set off such a collection every three seconds.
+without a single partition, and as much again for every 1,500 partitions.
 """
 
 from __future__ import annotations
@@ -18,16 +17,13 @@ PARTITION_OBJECTS = 100
 """Objects that a partition and its writer add to those that a collection looks at, roughly."""
 OTHER_OBJECTS_MAX = 20_000
 """Other objects that may be left out together with new partitions."""
-YOUNG_OBJECTS = 2_000
-"""New objects after which a collection looks at those. Python's 700 are fewer than a busy turn of the loop makes and
-frees; with more, closed connections, which die in cycles, would keep more memory until a full collection finds them."""
 PARTITIONS_MAX = 20_000
 """Partitions that are left out before a collection looks at everything again."""
 
 
 @contextlib.contextmanager
 def short_collections(created_count: Callable[[], int]) -> Iterator[None]:
-    """Keep full collections of this process short, and rare, until the block ends.
+    """Keep full collections of this process short until the block ends.
 
     The objects of now are left out of them: modules, the application, the logs that were opened. Partitions that are
     made later are left out after the first full collection that has looked at them. ``created_count`` returns the
@@ -44,12 +40,9 @@ def short_collections(created_count: Callable[[], int]) -> Iterator[None]:
     gc.collect()
     gc.freeze()
     gc.callbacks.append(collections.note)
-    thresholds = gc.get_threshold()
-    gc.set_threshold(YOUNG_OBJECTS, *thresholds[1:])
     try:
         yield
     finally:
-        gc.set_threshold(*thresholds)
         gc.callbacks.remove(collections.note)
 
 

@@ -146,27 +146,6 @@ def test_new_partitions_are_looked_at_once(thawed: None) -> None:
         assert sum(map(len, partitions)) == 50_000
 
 
-def test_a_busy_turn_of_the_loop_sets_off_no_collection(thawed: None) -> None:
-    """Requests in progress: 256 of them with a few objects each, which go with their answers, a hundred times."""
-    collections: list[str] = []
-
-    def note(phase: str, info: dict[str, int]) -> None:
-        collections.append(phase)
-
-    before = gc.get_threshold()
-    with short_collections(lambda: 0):
-        gc.collect()
-        gc.callbacks.append(note)
-        try:
-            for _ in range(100):
-                turn = [[[], []] for _ in range(256)]
-                del turn
-        finally:
-            gc.callbacks.remove(note)
-    assert collections == []
-    assert gc.get_threshold() == before
-
-
 def test_a_crowd_is_not_left_out_with_partitions(thawed: None) -> None:
     """Requests and connections may die in cycles: what is mostly theirs stays with the collector."""
     created = 0
