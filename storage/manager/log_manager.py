@@ -267,6 +267,10 @@ class LogManager:
         Raises:
             UnknownTopicOrPartitionError: there is no such topic, or it has fewer partitions.
         """
+        topic = self._topics.get(name)
+        # Each plain request comes through here.
+        if topic is not None and 0 <= number < len(topic.partitions.logs):
+            return topic.partitions.logs[number]
         return self._found(name, number)[1]
 
     def _found(self, name: str, number: int) -> tuple[Topic, PartitionLog | None]:
