@@ -20,6 +20,7 @@ from app.problems.problem import Problem
 from app.record_json.decoding import DecodingLimits, NeedsRoomError
 from app.record_json.record_documents import FetchDocument, encode_document, encode_lines
 from app.record_json.record_texts import IN_LINES, IN_LIST, RecordText
+from app.record_json.translate import Encoding
 from log_model.errors import StorageError
 from log_model.offsets import Offset
 from log_model.reads import FetchData, Isolation
@@ -74,10 +75,10 @@ def fetch_json(parts: LocalParts, request: PlainRequest) -> PlainAnswer | CrowdW
     if asked.wait_ms and asked.min_bytes > 1:
         return None
     max_bytes = min(asked.max_bytes, parts.settings.fetch_bytes_max)
-    form = asked.form(request.target.media_type)
-    answer = _answer(parts, log, start, max_bytes, asked.max_records, form)
+    is_lines = request.target.media_type == NDJSON
+    answer = _answer(parts, log, start, max_bytes, asked.max_records, asked.encoding, is_lines=is_lines)
     if answer is not None:
-        parts.fetching.count_fetched(form.name, len(answer.body))
+        parts.fetching.count_fetched("ndjson" if is_lines else "json", len(answer.body))
     return answer
 
 
@@ -88,15 +89,22 @@ def _answer_together(
     snapshot = log.snapshot
     if not snapshot.log_start_offset <= start <= snapshot.high_watermark or not _has_room(parts):
         return None
-    answer = _answer(parts, log, start, max_bytes, None, form)
+    answer = _answer(parts, log, start, max_bytes, None, form.encoding, is_lines=form.media_type == NDJSON)
     return None if answer is None or len(answer.body) > TOGETHER_BYTES_MAX else answer
 
 
 def _answer(
-    parts: LocalParts, log: PartitionLog, start: Offset, max_bytes: int, max_records: int | None, form: Any
+    parts: LocalParts,
+    log: PartitionLog,
+    start: Offset,
+    max_bytes: int,
+    max_records: int | None,
+    encoding: Encoding,
+    *,
+    is_lines: bool,
 ) -> PlainAnswer | None:
     """Make the answer from ``start``, which is inside the log, if what it needs is in memory and small."""
-    snapshot, is_lines = log.snapshot, form.media_type == NDJSON
+    snapshot = log.snapshot
     end = None if max_records is None else Offset(start + max_records)
     is_few = max_records is not None and max_records <= FEW_RECORDS
     try:
@@ -108,7 +116,7 @@ def _answer(
             data,
             start,
             end,
-            encoding=form.encoding,
+            encoding=encoding,
             partition=log.name.partition,
             between=IN_LINES if is_lines else IN_LIST,
             limits=_LIMITS if parts.settings.tls_certificate is None else _TLS_LIMITS,

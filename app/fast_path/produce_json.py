@@ -32,7 +32,8 @@ Measured: 0.05 ms of the loop for 500 such records, and 1.2 us for each KiB of t
 def produce_json(parts: LocalParts, request: PlainRequest) -> Outcome | None:
     """Answer as ``produceRecords`` does for ``application/json``."""
     target, head = request.target, request.head
-    key, stamp = key_of(request), None if head.producer is None else _stamp_of(head.producer)
+    key = key_of(request) if head.idempotency_key else None
+    stamp = None if head.producer is None else _stamp_of(head.producer)
     if not request.body or (key is None and head.idempotency_key) or (stamp is None and head.producer is not None):
         return None
     if stamp is not None and request.access.is_authenticated:
@@ -42,14 +43,14 @@ def produce_json(parts: LocalParts, request: PlainRequest) -> Outcome | None:
     timed = None
     try:
         log = parts.engine.manager.find_open(target.topic, target.partition)
-        if log is None or compresses(log.config):
+        if log is None:
             return None
         encoding = target.parameters.encoding
         batches = None
         if key is None:
             batches = plain_batches(request.body, encoding, log.config, target.partition, now_ms)
         if batches is None:
-            if len(request.body) > BODY_BYTES_MAX:
+            if len(request.body) > BODY_BYTES_MAX or compresses(log.config):
                 return None
             parsed = parse_record_list(bytes(request.body), encoding, now_ms=now_ms if key is None else TIME_ABSENT)
             if key is not None:

@@ -151,8 +151,9 @@ def decoded_pieces(
         if not len(columns):
             continue
         next_offset = int(columns.offsets[-1]) + 1
-        first = int(np.searchsorted(columns.offsets, start))
-        last = len(columns) if end is None else int(np.searchsorted(columns.offsets, end))
+        # Most ranges begin and end with a batch, and those are not searched for.
+        first = 0 if start <= int(columns.offsets[0]) else int(np.searchsorted(columns.offsets, start))
+        last = len(columns) if end is None or next_offset <= end else int(np.searchsorted(columns.offsets, end))
         if first < last:
             limits.meter.record_count += last - first
             limits.meter.header_count += 0 if columns.headers is None else len(columns.headers.names)
