@@ -69,7 +69,7 @@ def produce_batches(parts: LocalParts, request: PlainRequest) -> Outcome | None:
     try:
         log = parts.engine.manager.find_open(target.topic, target.partition)
         if log is None:
-            return None
+            return _produce_opened(parts, request, options, key)
         batches = batches_at_once(body, log.config, parts.engine.now_ms(), _LOOP_BYTES_MAX)
     except (StorageError, RecordFormatError):
         return None
@@ -230,6 +230,14 @@ async def _after_copies(
     if keyed is not None and result.duplicate:
         return await _replay(parts, pending, result, keyed)
     return _answer_with(result_document(pending.partition, result, pending.throttle_ms))
+
+
+async def _produce_opened(
+    parts: LocalParts, request: PlainRequest, options: AppendOptions, key: RequestKey | None
+) -> PlainAnswer:
+    """Open the partition, which rests, and answer as the route does."""
+    log = await parts.engine.partitions.partition(request.target.topic, request.target.partition)
+    return await _produce_at_length(parts, log, request, options, key)
 
 
 async def _produce_at_length(

@@ -23,7 +23,7 @@ from app.engine_local.partitions.partition_writer import PartitionWriter
 from app.engine_local.partitions.produce_waiters import ProduceWaiters
 from app.engine_local.partitions.turn_flushes import TurnFlushes
 from app.event_loop.piecewise import pieces
-from app.event_loop.pools import Pools, call_in
+from app.event_loop.pools import Pools
 from app.metrics.metrics import Metrics
 from app.settings import Settings
 from log_model.config import TopicConfig
@@ -57,6 +57,7 @@ class Partitions:
         self._flush_pace = FlushPace(settings.inline_append_bytes_max)
         self.turns = TurnFlushes(manager.journal, pools.flush, self._flush_pace, self.flushed)
         self._writers: dict[PartitionName, PartitionWriter] = {}
+        self._openings: dict[tuple[str, int], asyncio.Future[PartitionLog]] = {}
         # The pauses of the writers of topics that are being deleted, by topic.
         self._pauses: dict[str, list[Job]] = {}
 
@@ -83,9 +84,22 @@ class Partitions:
             CorruptionError, UnavailableError: it rested, and cannot be opened.
         """
         log = self._manager.find_open(topic, number)
-        if log is None:
-            log = await call_in(self._pools.read, functools.partial(self._manager.partition, topic, number))
+        while log is None:
+            opening = self._openings.get((topic, number))
+            if opening is None:
+                return await self._open(topic, number)
+            # One thread opens it for all requests that come meanwhile.
+            await asyncio.wait([opening])
+            log = self._manager.find_open(topic, number)
         return log
+
+    async def _open(self, topic: str, number: int) -> PartitionLog:
+        open_log = functools.partial(self._manager.partition, topic, number)
+        opening = asyncio.get_running_loop().run_in_executor(self._pools.read, open_log)
+        self._openings[topic, number] = opening
+        # Before those that wait look again: if it failed, one of them tries.
+        opening.add_done_callback(lambda _: self._openings.pop((topic, number)))
+        return await opening
 
     async def with_producers(self, topic: str, number: int) -> PartitionLog | None:
         """Return the partition of this name, or ``None`` if it rests and knows no producer.

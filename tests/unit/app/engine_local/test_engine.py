@@ -18,7 +18,13 @@ from app.produce import producing
 from app.record_json.translate import ParsedRecords, parse_record_list
 from app.service.parts import Parts
 from log_model.config import TopicConfig
-from log_model.errors import OffsetOutOfRangeError, ShuttingDownError, StorageError, UnknownTopicOrPartitionError
+from log_model.errors import (
+    OffsetOutOfRangeError,
+    ShuttingDownError,
+    StorageError,
+    UnavailableError,
+    UnknownTopicOrPartitionError,
+)
 from storage.log.partition_log import PartitionLog
 from tests.support.stands import Stand, on_stand
 from tests.support.writers import Gate, eventually, held, valid_batches
@@ -240,5 +246,49 @@ def test_partitions_of_one_request_do_not_wait_for_each_other(monkeypatch: pytes
         outcomes = await answer
         assert [outcome.partition for outcome in outcomes if outcome.problem is None] == [0, 1]
         assert first.snapshot.log_end_offset == 1
+
+    on_stand(scenario)
+
+
+@pytest.mark.parametrize("failures", [0, 1, 10])
+def test_a_partition_that_rests_is_opened_once(monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    """Requests that come meanwhile wait for it; if it fails, each of them tries, one after the other."""
+
+    async def scenario(made: Stand) -> None:
+        await made.engine.topics.ensure("t", 1, {})
+        opened, running, go_on = made.engine.manager.partition, [0], threading.Event()
+        calls: list[int] = []
+
+        def slow(topic: str, number: int) -> PartitionLog:
+            calls.append(running[0])
+            running[0] += 1
+            assert go_on.wait(30)
+            running[0] -= 1
+            if len(calls) <= failures:
+                raise UnavailableError(f"try {len(calls)}")
+            return opened(topic, number)
+
+        monkeypatch.setattr(made.engine.manager, "partition", slow)
+        asked = [asyncio.ensure_future(made.engine.partition("t", 0)) for _ in range(10)]
+        await eventually(lambda: len(calls) == 1)
+        go_on.set()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert [str(each) for each in found[:failures]] == [f"try {number + 1}" for number in range(failures)]
+        assert len({id(each) for each in found[failures:]}) <= 1
+        assert calls == [0] * min(failures + 1, 10)
+
+    on_stand(scenario)
+
+
+def test_who_asked_first_for_a_partition_may_leave() -> None:
+    async def scenario(made: Stand) -> None:
+        await made.engine.topics.ensure("t", 1, {})
+        first, second = (asyncio.ensure_future(made.engine.partition("t", 0)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second is made.engine.manager.partition("t", 0)
+        assert await made.engine.partition("t", 0) is await second
+        with pytest.raises(asyncio.CancelledError):
+            await first
 
     on_stand(scenario)
