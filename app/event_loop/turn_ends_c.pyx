@@ -7,22 +7,11 @@ compiled handlers have members.
 Thread: the event loop's.
 """
 
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* time)
-    int CLOCK_MONOTONIC
+from app.event_loop.elapsed_c cimport elapsed
 
 cdef enum:
     # When this much has come, the end is put off no more.
     COME_MAX = 64
-
-
-cdef double now() noexcept:
-    cdef timespec time
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return <double>time.tv_sec + 1e-9 * <double>time.tv_nsec
 
 
 cdef class TurnEnds:
@@ -62,7 +51,7 @@ cdef class TurnEnds:
         self.is_set = False
         if self.waiting:
             if self.seen_count < self.come_count < COME_MAX:
-                at = now()
+                at = elapsed()
                 if not self.seen_count:
                     self.put_off_at = at
                 if at - self.put_off_at < self.put_off_seconds_max:

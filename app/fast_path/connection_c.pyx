@@ -20,6 +20,7 @@ cdef extern from "Python.h":
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp, memcpy
 
+from app.event_loop.elapsed_c cimport elapsed
 from app.fast_path.answer_bytes_c cimport compose
 from app.http.connection.request_heads_c cimport Head, Span, key_of, read_head, request_head
 
@@ -51,13 +52,6 @@ cdef extern from "<netinet/tcp.h>" nogil:
 cdef extern from "<sys/sendfile.h>" nogil:
     ssize_t sendfile(int target, int source, off_t* position, size_t length)
 
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* time)
-    int CLOCK_MONOTONIC
-
 cdef enum:
     # Larger requests have a sink for what is missing.
     WHOLE_BYTES_MAX = 128 * 1024
@@ -77,13 +71,6 @@ cdef int64_t TIMES_MAX = UNSENT_TIMES_MAX, TIMES_TOTAL = UNSENT_TIMES_TOTAL
 cdef int64_t LEAST_PIECE = LEAST_PIECE_BYTES
 cdef int64_t PIECE = PIECE_BYTES
 cdef int64_t TURN = TURN_BYTES
-
-
-cdef inline double now() noexcept:
-    """As ``time.perf_counter``."""
-    cdef timespec time
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return <double>time.tv_sec + 1e-9 * <double>time.tv_nsec
 
 
 cdef inline bint is_request_id(const char* data, Span id) noexcept:
@@ -240,7 +227,7 @@ cdef class CompiledRequests:
                 body = PyBytes_FromStringAndSize(content + body_at, head.content_length)
             else:
                 body = memoryview(data)[body_at:end]
-            began = now()
+            began = elapsed()
             if handler is None:
                 # A handler in Python answers.
                 self._message_number += 1
@@ -367,7 +354,7 @@ cdef class CompiledRequests:
 
     cdef int note_answered(self, target, answer, double began) except -1:
         cdef double deadline
-        target.count(<object>PyTuple_GET_ITEM(answer, 3), now() - began)
+        target.count(<object>PyTuple_GET_ITEM(answer, 3), elapsed() - began)
         self.server_state.total_requests += 1
         # As ``_expect``: nothing but the time is new in most rows of requests.
         deadline = self._deadline = <double>self.loop.time() + self.keep_alive_seconds

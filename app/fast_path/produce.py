@@ -68,12 +68,10 @@ def produce_batches(parts: LocalParts, request: PlainRequest) -> Outcome | None:
         return None
     try:
         log = parts.engine.manager.find_open(target.topic, target.partition)
-        if log is None:
-            return _produce_opened(parts, request, options, key)
-        batches = batches_at_once(body, log.config, parts.engine.now_ms(), _LOOP_BYTES_MAX)
+        batches = None if log is None else batches_at_once(body, log.config, parts.engine.now_ms(), _LOOP_BYTES_MAX)
     except (StorageError, RecordFormatError):
         return None
-    if batches is None:
+    if log is None or batches is None:
         return _produce_at_length(parts, log, request, options, key)
     for batch in batches:
         if batch.header.is_transactional:
@@ -232,23 +230,17 @@ async def _after_copies(
     return _answer_with(result_document(pending.partition, result, pending.throttle_ms))
 
 
-async def _produce_opened(
-    parts: LocalParts, request: PlainRequest, options: AppendOptions, key: RequestKey | None
-) -> PlainAnswer:
-    """Open the partition, which rests, and answer as the route does."""
-    log = await parts.engine.partitions.partition(request.target.topic, request.target.partition)
-    return await _produce_at_length(parts, log, request, options, key)
-
-
 async def _produce_at_length(
     parts: LocalParts,
-    log: PartitionLog,
+    log: PartitionLog | None,
     request: PlainRequest,
     options: AppendOptions,
     key: RequestKey | None,
     batches: Sequence[ValidBatch] | None = None,
 ) -> PlainAnswer:
-    """Answer as the route does: validate the body in a thread, or enlist its batches before the append."""
+    """Answer as the route does: open the log, validate the body in a thread, enlist its batches before the append."""
+    if log is None:
+        log = await parts.engine.partition(request.target.topic, request.target.partition)
     if batches is None:
         validate = functools.partial(validate_batches, request.body, log.config, parts.engine.now_ms())
         batches = await call_in(parts.pools.read, validate)

@@ -11,7 +11,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memchr, memcpy
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from app.event_loop.elapsed_c cimport elapsed
 from app.event_loop.turn_ends_c cimport TurnEnds, turn_ends
 from app.fast_path.answer_bytes_c cimport DIGITS_MAX, digits_of, new_answer, put, put_number, put_signed
 from storage.log.plain_batches_c cimport producer_in
@@ -25,13 +27,6 @@ from storage.log.append_c import NO_PRODUCER, OWN_PRODUCER, append
 from log_model.clock import SystemClock
 from log_model.errors import StorageError, let_go_of_frames
 from log_model.producers import KEYED_PRODUCER_ID_MIN
-
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* time)
-    int CLOCK_MONOTONIC, CLOCK_REALTIME
 
 cdef enum:
     # The text around the numbers of an answer, and seven of them.
@@ -49,13 +44,6 @@ cdef enum:
     KEY_BYTES_MAX = 255
 
 cdef int64_t KEYED_MIN = KEYED_PRODUCER_ID_MIN
-
-
-cdef inline double elapsed() noexcept:
-    """As ``time.perf_counter``."""
-    cdef timespec time
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return <double>time.tv_sec + 1e-9 * <double>time.tv_nsec
 
 
 cdef class AppendBatcher:
@@ -428,28 +416,28 @@ cdef class CompiledProduce:
     def answer(self, varying, body):
         """Answer as a ``compiled_handler``, where no fsync is waited for."""
         cdef int64_t size_bytes = len(body)
-        writer = self.writer()
-        if writer is None or size_bytes > self.bytes_max or self.parts.is_released or self.quotas.table.has_any:
-            return None
-        producer = self.producer_of(varying, body, size_bytes)
-        if producer is None:
+        writer, producer = self.usable_writer(size_bytes), self.producer_of(varying, body)
+        if writer is None or producer is None:
             return None
         return self.batcher.append_now(writer, body, size_bytes, self.config, producer)
 
     def enqueue(self, varying, body):
         """Append now or at the end of this iteration of the loop, as ``ResolvedTarget.enqueue``."""
         cdef int64_t size_bytes = len(body)
-        writer = self.writer()
-        if writer is None or size_bytes > self.bytes_max or self.parts.is_released or self.quotas.table.has_any:
-            return None
-        producer = self.producer_of(varying, body, size_bytes)
-        if producer is None:
+        writer, producer = self.usable_writer(size_bytes), self.producer_of(varying, body)
+        if writer is None or producer is None:
             return None
         if self.options is None and not self.batcher.is_crowded:
             return self.batcher.append_now(writer, body, size_bytes, self.config, producer)
         return self.batcher.enqueue(writer, body, self.config, self.options, producer)
 
-    cdef object producer_of(self, key, body, int64_t size_bytes):
+    cdef object usable_writer(self, int64_t size_bytes):
+        """Return the writer for a body of this size; ``None`` leaves the request to the handler in Python."""
+        if size_bytes > self.bytes_max or self.parts.is_released or self.quotas.table.has_any:
+            return None
+        return self.writer()
+
+    cdef object producer_of(self, key, body):
         """Return the producer of a batch for ``append_c``; ``None`` leaves the request to the handler in Python."""
         cdef int64_t producer_id
         if self.begun_digest is not None:

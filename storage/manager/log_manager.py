@@ -253,13 +253,10 @@ class LogManager:
             UnknownTopicOrPartitionError: there is no such topic, or it has fewer partitions.
             CorruptionError, UnavailableError: it rests, and cannot be opened.
         """
-        topic, log = self._found(name, number)
-        if log is None:
-            try:
-                log = topic.partitions[number]
-            except OSError as error:
-                raise refused_by_system(f"{PartitionName(name, number)} could not be opened", error) from error
-        return log
+        try:
+            return self._topic_with(name, number).partitions[number]
+        except OSError as error:
+            raise refused_by_system(f"{PartitionName(name, number)} could not be opened", error) from error
 
     def find_open(self, name: str, number: int) -> PartitionLog | None:
         """Return one partition's log, or ``None`` if it rests. Touches no disk.
@@ -267,19 +264,15 @@ class LogManager:
         Raises:
             UnknownTopicOrPartitionError: there is no such topic, or it has fewer partitions.
         """
-        topic = self._topics.get(name)
-        # Each plain request comes through here.
-        if topic is not None and 0 <= number < len(topic.partitions.logs):
-            return topic.partitions.logs[number]
-        return self._found(name, number)[1]
+        return self._topic_with(name, number).partitions.logs[number]
 
-    def _found(self, name: str, number: int) -> tuple[Topic, PartitionLog | None]:
-        topic = self.topic(name)
-        if not 0 <= number < len(topic.partitions):
-            last = len(topic.partitions) - 1
-            has = f"partitions 0 to {last}" if last else "partition 0 alone"
-            raise UnknownTopicOrPartitionError(f"topic {name!r} has {has}, not {number}")
-        return topic, topic.partitions.find(number)
+    def _topic_with(self, name: str, number: int) -> Topic:
+        topic = self._topics.get(name)
+        if topic is not None and 0 <= number < len(topic.partitions.logs):
+            return topic
+        last = len(self.topic(name).partitions) - 1
+        has = f"partitions 0 to {last}" if last else "partition 0 alone"
+        raise UnknownTopicOrPartitionError(f"topic {name!r} has {has}, not {number}")
 
     # Topics
 

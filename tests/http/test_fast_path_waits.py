@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.http.test_fast_path_agrees import BATCH, HAS_PARSER, RAW, Case, _topics, connect
-from tests.support.edge_server import Answer
+from tests.support.edge_server import Answer, Connection
 from tests.support.held_flushes import HeldFlush
 from tests.support.servers import ThreadedServer, http_client
 
@@ -21,6 +21,17 @@ def _held_flush(server: ThreadedServer) -> tuple[threading.Event, threading.Even
     engine = server.service.parts.engine
     held = HeldFlush(engine.manager, engine.manager.partition("group", 0))
     return held.reached, held.go_on
+
+
+def _one_waits(server: ThreadedServer, connection: Connection) -> threading.Event:
+    """Send two appends to the topic ``group``: the first is answered, the second waits for an fsync until the event."""
+    slow = Case("slow", True, topic="group").encode()
+    connection.send(slow)
+    assert connection.read_answer().status == 200
+    reached, go_on = _held_flush(server)
+    connection.send(slow)
+    assert reached.wait(30)
+    return go_on
 
 
 def test_pipelined_requests_wait_for_the_one_that_waits_for_its_fsync(tmp_path: Path) -> None:
@@ -44,13 +55,8 @@ def test_pipelined_requests_wait_for_the_one_that_waits_for_its_fsync(tmp_path: 
 def test_a_client_that_leaves_takes_nothing_back(tmp_path: Path) -> None:
     with ThreadedServer(tmp_path / "data") as server, http_client(server.url) as client:
         _topics(client)
-        slow = Case("slow", True, topic="group").encode()
         with connect(server) as connection:
-            connection.send(slow)
-            assert connection.read_answer().status == 200
-            reached, go_on = _held_flush(server)
-            connection.send(slow)
-            assert reached.wait(30)
+            go_on = _one_waits(server, connection)
         go_on.set()
         answer = client.post("/v1/topics/group/partitions/0/records", content=BATCH, headers={"Content-Type": RAW})
         assert answer.json()["base_offset"] == 4
@@ -83,13 +89,8 @@ def test_a_stop_waits_for_what_waits_for_its_fsync(tmp_path: Path) -> None:
     with ThreadedServer(tmp_path / "data") as server:
         with http_client(server.url) as client:
             _topics(client)
-        slow = Case("slow", True, topic="group").encode()
         with connect(server) as connection:
-            connection.send(slow)
-            assert connection.read_answer().status == 200
-            reached, go_on = _held_flush(server)
-            connection.send(slow)
-            assert reached.wait(30)
+            go_on = _one_waits(server, connection)
             stopping = threading.Thread(target=server.stop)
             stopping.start()
             go_on.set()
@@ -103,13 +104,8 @@ def test_a_stop_that_waited_long_enough_says_so(tmp_path: Path) -> None:
     with ThreadedServer(tmp_path / "data", shutdown_grace_ms=1_000) as server:
         with http_client(server.url) as client:
             _topics(client)
-        slow = Case("slow", True, topic="group").encode()
         with connect(server) as connection:
-            connection.send(slow)
-            assert connection.read_answer().status == 200
-            reached, go_on = _held_flush(server)
-            connection.send(slow)
-            assert reached.wait(30)
+            go_on = _one_waits(server, connection)
             stopping = threading.Thread(target=server.stop)
             stopping.start()
             answer = connection.read_answer()
