@@ -318,7 +318,7 @@ class Probe:
     def ask_when_due(self, connection: socket.socket, now: float) -> None:
         """Send the request when its time has come; its latency counts from when it was due."""
         if not self.is_waiting and now >= self._due:
-            # A first request, or one after a pause, is due now: time that nobody asked in is not latency.
+            # A first request, or one after a pause, is due now: time without a request is not latency.
             self._due = self._due or now
             connection.sendall(self._request)
             self.is_waiting = True

@@ -108,7 +108,7 @@ def in_turns(plan: SparkPlan, contestants: Mapping[str, Callable[[], Sample | No
     """Seconds of each contestant in each round; one round before them is not counted.
 
     A contestant that leaves out a part of its work returns the sample itself. Every second round runs them the other
-    way round, so that nobody always follows the same one.
+    way round, so that none always follows the same other.
     """
     samples: dict[str, list[Sample]] = {name: [] for name in contestants}
     for turn in range(plan.rounds + 1):

@@ -66,7 +66,7 @@ def is_taken(client: httpx.Client, number: int) -> bool:
 def test_partitions_leave_connections_their_descriptors(tmp_path: Path) -> None:
     idle = {"ROLLWAY_PARTITION_IDLE_MS": "300", "ROLLWAY_PARTITION_IDLE_CHECK_INTERVAL_MS": "200"}
     with limited(tmp_path / "data", 256) as process, http_client(process.url) as client:
-        # A partition that nobody uses has no file open.
+        # A partition without requests has no file open.
         assert client.put("/v1/topics/many", json={"partitions": 1_000}).status_code == 201
         assert count_answered(process.url) == CONNECTIONS
         answers = [append(client, "many", number) for number in range(200)]

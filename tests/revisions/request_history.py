@@ -156,11 +156,11 @@ class RunningService:
         return result
 
     async def _settle(self) -> None:
-        while self.parts.load_jobs.is_busy:  # noqa: ASYNC110 - it tells nobody
+        while self.parts.load_jobs.is_busy:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0)
         await settled(self.parts)
         for log in tuple(self.parts.engine.partitions.all()):
-            while log.snapshot.high_watermark < log.snapshot.log_end_offset:  # noqa: ASYNC110 - it tells nobody
+            while log.snapshot.high_watermark < log.snapshot.log_end_offset:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0)
 
     def in_log(self, topic: str, partition: int, call: Callable[[Any], Any]) -> None:

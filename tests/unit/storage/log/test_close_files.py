@@ -1,4 +1,4 @@
-"""A log whose files are closed while nobody uses it: they are as after a clean stop, and it goes on as before."""
+"""A log whose files are closed while no request uses them: they are as after a clean stop, and it goes on as before."""
 
 from __future__ import annotations
 
