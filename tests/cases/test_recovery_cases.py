@@ -251,6 +251,23 @@ def test_rc_8_log_end_below_the_log_start(new_log: NewLog, bad_offset: int) -> N
         assert log.offsets(4) == [4, 5]
 
 
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_rc_8_a_transaction_that_was_open_below(new_log: NewLog, is_cut: bool) -> None:
+    """As Kafka's ``LogLoader``: the log that begins again knows no producers. One that has its bytes knows them."""
+    log = new_log()
+    log.fill(2)
+    log.send(batch_of(2, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True))
+    log.delete_records(4)
+    log.kill()
+    if is_cut:
+        log.file().write_bytes(log.file().read_bytes()[: 2 * SIZE])
+    log.start()
+    assert (log.snapshot.log_start_offset, log.end_offset, log.snapshot.last_stable_offset) == (4, 4, 4)
+    log.fill(1)
+    log.flush()
+    assert log.snapshot.last_stable_offset == (5 if is_cut else 4)
+
+
 def test_rc_8_not_when_it_was_durable(new_log: NewLog) -> None:
     """Stricter than Kafka, which would drop the log: below the recovery point it is damage (disk rule 5).
 

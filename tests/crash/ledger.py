@@ -14,6 +14,7 @@ from log_model.clock import Clock
 from log_model.errors import DiskFailedError, DiskFullError, PartitionFailedError, PartitionOfflineError, StorageError
 from log_model.offsets import Offset
 from log_model.reads import FetchData, Isolation
+from log_model.transactions import NOTHING_UNSTABLE
 from rollway.records.compiled import load
 from storage.disk.file_system import FileSystem
 from storage.journal.entries import BLOCK_BYTES
@@ -204,6 +205,8 @@ class PartitionCheck:
         require(self._found.offline_reason is None, f"offline: {self._found.offline_reason}")
         snapshot = self._found.snapshot
         self._check_ends(snapshot)
+        if self._has_begun_again(snapshot):
+            self._expected.log.start_again_at(snapshot.log_start_offset)
         self._check_content(snapshot)
         self._check_lookups(snapshot)
         self._check_transactions(snapshot)
@@ -223,6 +226,16 @@ class PartitionCheck:
             require(kept == expected, f"from {offset} on {kept} is committed, not {expected}")
             entries = [entry for entry in aborted_entries(log) if entry[2] >= offset and entry[1] < fetched.next_offset]
             require(not fetched.slices or list(map(tuple, aborted)) == entries, f"{aborted} was aborted, not {entries}")
+
+    def _has_begun_again(self, snapshot: LogSnapshot) -> bool:
+        """Whether the disk had a log start, but not the bytes up to it: they are gone with the transactions in them.
+
+        A transaction that was open there is forgotten, as by Kafka's ``LogLoader`` (spec E20). If its bytes were
+        durable, or if the log still knows it, it stays open.
+        """
+        start, end = snapshot.log_start_offset, snapshot.log_end_offset
+        were_durable = self._killed or self._expected.durable_end >= start
+        return start == end and not were_durable and self._found.writer.written.unstable is NOTHING_UNSTABLE
 
     def _check_ends(self, snapshot: LogSnapshot) -> None:
         expected = self._expected

@@ -87,6 +87,11 @@ class PlainLog:
             self.end_offset = offset
             self.start_offset = min(self.start_offset, offset)
 
+    def start_again_at(self, offset: int) -> None:
+        """Nothing is left, and nothing is known of what was there (spec E20)."""
+        self.batches = []
+        self.start_offset = self.end_offset = offset
+
     def batches_from(self, offset: int, end: int | None = None) -> list[PlainBatch]:
         """The batches that hold records of ``[offset, end)``."""
         first = bisect_left(self.batches, offset, key=lambda batch: batch.last_offset)
