@@ -77,6 +77,14 @@ async def append(stand: WriterStand, count: int) -> None:
             await stand.writer.flushes.writeback
 
 
+async def append_to_journal(stand: WriterStand) -> None:
+    """Not through the writer: its own fsync could come before the journal's."""
+    await eventually(lambda: stand.writer.is_idle)
+    stand.log.append([append_request(stand.log, VALUE)])
+    assert stand.manager.journal.flush([stand.log]) == [True]
+    assert stand.log.writer.journal is stand.manager.journal
+
+
 def check_pieces(asked: list[Asked]) -> None:
     """Of each file pieces that follow each other, none of them large."""
     for _, pieces in itertools.groupby(asked, key=lambda each: each.name):
@@ -138,8 +146,7 @@ def test_topics_that_are_left_alone(disk: Disk, config: dict[str, object]) -> No
 
 def test_what_the_journal_makes_durable_is_asked_for_from_the_beginning_to_the_roll(disk: Disk) -> None:
     async def main(stand: WriterStand) -> None:
-        await append_one(stand)
-        assert stand.manager.journal.flush([stand.log]) == [True]
+        await append_to_journal(stand)
         await append(stand, 2 * BATCHES_OF_A_SEGMENT)
         check_pieces(disk.asked)
         for segment in stand.log.snapshot.segments[:-1]:
@@ -154,8 +161,7 @@ def test_what_was_fsynced_before_there_was_a_journal_is_not_asked_for(disk: Disk
     async def main(stand: WriterStand) -> None:
         await append(stand, BATCHES_OF_A_SEGMENT // 2)
         durable = stand.log.snapshot.segments[-1].size_bytes
-        await append_one(stand)
-        assert stand.manager.journal.flush([stand.log]) == [True]
+        await append_to_journal(stand)
         await append(stand, BATCHES_OF_A_SEGMENT // 4)
         assert disk.asked
         assert disk.asked[0].position > durable - JOURNALED_BYTES - len(BATCH)
@@ -165,8 +171,7 @@ def test_what_was_fsynced_before_there_was_a_journal_is_not_asked_for(disk: Disk
 
 def test_small_segments_of_a_journal_are_left_alone(disk: Disk) -> None:
     async def main(stand: WriterStand) -> None:
-        await append_one(stand)
-        assert stand.manager.journal.flush([stand.log]) == [True]
+        await append_to_journal(stand)
         await append(stand, 3 * JOURNALED_BYTES * 4 // len(BATCH))
         assert disk.asked == []
 
