@@ -44,6 +44,8 @@ _WRITTEN_BEFORE = AppendRequest(())
 STALL_SECONDS = 0.01
 """Seconds above which the disk has held up a write on the loop. The next writes go to threads."""
 STALL_PAUSE_SECONDS = 1.0
+INLINE_COUNT_MAX = 256
+"""At most this many requests that waited are written on the loop in one turn, some 20 us each."""
 
 
 class PartitionWriter:
@@ -248,7 +250,8 @@ class PartitionWriter:
         In a thread they would keep the writer busy. Requests that come meanwhile would wait in the mailbox and be the
         next group, and so on for as long as the clients ask.
         """
-        if sum(pending.size_bytes for pending in group) > self.inline_bytes_max:
+        size_bytes = sum(pending.size_bytes for pending in group)
+        if len(group) > INLINE_COUNT_MAX or size_bytes > self.inline_bytes_max:
             return group
         for place, pending in enumerate(group):
             if not self._is_quick(pending.request, pending.size_bytes):

@@ -382,18 +382,24 @@ def test_what_is_large_or_comes_to_a_busy_writer_waits_its_turn() -> None:
     on_stand(scenario, INLINE)
 
 
-@pytest.mark.parametrize(("sizes", "groups"), [((100, 100, 100), [1, 1, 1, 1]), ((5_000, 5_000, 100), [1, 3])])
-def test_small_appends_that_waited_are_written_on_the_loop(sizes: tuple[int, ...], groups: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "groups"),
+    [((100, 100, 100), [1, 1, 1, 1]), ((5_000, 5_000, 100), [1, 3]), ((100,) * 4, [1, 4])],
+)
+def test_few_small_appends_that_waited_are_written_on_the_loop(
+    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...], groups: list[int]
+) -> None:
     """Clients that ask again as soon as they have an answer keep no writer busy for ever."""
+    monkeypatch.setattr(partition_writer, "INLINE_COUNT_MAX", 3)
 
     async def scenario(stand: WriterStand) -> None:
         gate = Gate(stand.disk, "write")
         large = stand.writer.append(append_request(stand.log, b"large"), size_bytes=20_000)
         await gate.reached()
         behind = [stand.writer.append(append_request(stand.log, b"behind"), size_bytes=size) for size in sizes]
-        assert [pending.result for pending in (large, *behind)] == [None] * 4
+        assert not any(pending.result for pending in (large, *behind))
         gate.open()
-        assert [(await pending.written).base_offset for pending in (large, *behind)] == [0, 1, 2, 3]
+        assert [(await each.written).base_offset for each in (large, *behind)] == [*range(len(sizes) + 1)]
         assert stand.observed.groups == groups
         again = stand.writer.append(append_request(stand.log, b"again"), size_bytes=100)
         assert again.result is not None
