@@ -274,6 +274,13 @@ cdef class Patience:
             self.loop.call_later(DEFERRED_AFTER_SECONDS, self.look)
         return 0
 
+    cdef int let_go(self) except -1:
+        """Forget the first waits, as far as they are over. Thousands come in a second, and the collector looks at what it finds."""
+        waits = self.waits
+        while waits and not (<FsyncWait>waits[0]).waiting:
+            waits.popleft()
+        return 0
+
     def look(self):
         """End the patience with the waits that have taken as long, and look again when the next one has."""
         cdef FsyncWait wait
@@ -349,6 +356,7 @@ cdef class FsyncWait:
                 queued.answer = self.batcher.answer(result, len(queued.body), durable_offset)
             else:
                 queued.answer = error
+        patience_of(self.batcher.loop).let_go()
         settle(self.batcher.loop, [queued for queued, _ in waiting])
         for each in self.deferred:
             if error is None:

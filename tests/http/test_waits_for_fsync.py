@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import json
 import socket
 import threading
@@ -91,6 +92,17 @@ def test_all_of_a_turn_are_answered_by_one_fsync(server: ThreadedServer) -> None
         sent_bytes = COUNT * (len(batch(b"0")) + len(batch(b"behind")))
         assert produced(server) == (before[0] + 4 * COUNT, before[1] + sent_bytes)
     assert sorted(stored(server, "group")) == list(range(2 * (ANSWERED + 2 * COUNT)))
+
+
+def test_what_was_answered_is_let_go(server: ThreadedServer) -> None:
+    """Not after a second: that made tens of thousands of objects, which each full garbage collection looked at."""
+    with clients(server, "group", COUNT) as opened:
+        for _ in range(5):
+            with held(server):
+                send_in_one_turn(server, opened)
+            for connection in opened:
+                offset_of(connection.read_answer())
+        assert not [each for each in gc.get_objects() if type(each).__name__ == "FsyncWait"]
 
 
 def test_those_that_come_while_others_still_come_share_their_fsync(server: ThreadedServer, twin: str) -> None:
