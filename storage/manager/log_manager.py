@@ -39,7 +39,7 @@ from storage.manager.topic_changes import TopicChanges
 from storage.manager.topic_directories import TopicDirectories
 from storage.manager.topic_registry import Topic, TopicRecord, TopicRegistry, TopicState, known_producer_id_max
 from storage.manager.topic_turns import TopicTurns
-from storage.producers.producer_ids import ProducerIds
+from storage.producers.producer_ids import ProducerIds, first_id_of
 from storage.recovery.recovery_progress import RecoveryMeter
 
 _logger = logging.getLogger(__name__)
@@ -170,6 +170,7 @@ class LogManager:
             self._journal_opening.refuse_unknown_entries()
             properties = MetaProperties(new_topic_id(), node_id, new_topic_id())
             write_meta_properties(self.file_system, self.logs_directory, properties)
+        self.producer_ids.begin_at(first_id_of(properties.directory_id or properties.cluster_id))
         records = self._registry.load()
         marker = self.logs_directory / CLEAN_SHUTDOWN_MARKER
         # A marker beside entries of a journal is of another program that did not know them.

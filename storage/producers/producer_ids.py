@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import threading
 from collections.abc import Callable
@@ -19,6 +20,10 @@ BLOCK_COUNT = 1_000
 LOST_COUNT = 2**32
 """Number of ids skipped if the file is damaged: some may have been given and be in no log."""
 
+FIRST_ID_STEP = 2**32
+_EXACT_DOUBLE_MAX = 2**53
+"""Clients whose JSON numbers are doubles, such as JavaScript's, read larger ids inexactly."""
+
 _logger = logging.getLogger(__name__)
 
 _PRODUCER_ID_MAX = 2**63 - 1
@@ -27,13 +32,24 @@ _MEMBERS = frozenset({"version", "next_producer_id"})
 _FILE_BYTES_MAX = 4_096
 
 
+def first_id_of(directory_id: str) -> int:
+    """Return where the ids of a data directory begin, from its random id: a multiple of ``FIRST_ID_STEP``, never 0.
+
+    Kafka clusters give ids from 0. If the directory moves into a cluster, a new producer of the cluster must not have
+    the id of a producer in its batches: the broker would take its first batch for a repeated one, and not store it.
+    The 2^32 ids from here on are below 2^53.
+    """
+    number = int.from_bytes(hashlib.blake2b(directory_id.encode(), digest_size=8).digest(), "big")
+    return FIRST_ID_STEP * (1 + number % (_EXACT_DOUBLE_MAX // FIRST_ID_STEP - 1))
+
+
 class ProducerIds:
     """The file that limits the producer ids that may have been given; ids come from blocks reserved in it first.
 
-    Durable: a block is on the disk before the first id of it is given. A damaged file is replaced: ids continue
-    ``LOST_COUNT`` above those in the logs, because an id that was given may be in no log. The logs show that a file is
-    outdated if they have ids at or above its number. Ids ``LOST_COUNT`` or more above it are ignored: a client made
-    them up.
+    Durable: a block is on the disk before the first id of it is given. Without a file ids begin at the first id of the
+    directory, or above those in the logs. A damaged file is replaced: ids continue ``LOST_COUNT`` above these, because
+    an id that was given may be in no log. The logs show that a file is outdated if they have ids at or above its
+    number. Ids ``LOST_COUNT`` or more above it are ignored: a client made them up.
 
     Thread: any.
     """
@@ -48,7 +64,14 @@ class ProducerIds:
         self._next = 0
         self._end = 0
         self._first = 0
+        self._first_of_directory = 0
         self._first_was_checked = False
+
+    def begin_at(self, first: int) -> None:
+        """Set the first id of the directory. Call before the first id is given. A file that is sound is older, and its
+        number is kept."""
+        with self._lock:
+            self._first_of_directory = first
 
     def leave_out(self, largest: int) -> None:
         """Skip all ids up to ``largest``, which is known from another source than the logs. Call before the first id is
@@ -101,7 +124,7 @@ class ProducerIds:
 
     def _read(self) -> int:
         if not self._file_system.exists(self._path):
-            return self._find_known_max(_PRODUCER_ID_MAX) + 1
+            return self._least()
         try:
             return _parse(read_file(self._file_system, self._path, _FILE_BYTES_MAX))
         except (ValueError, RecursionError) as error:
@@ -110,9 +133,13 @@ class ProducerIds:
             if error.errno != errno.EFBIG:
                 raise CorruptionError(f"{self._path} cannot be read: {error.strerror or error}") from error
             why = error
-        number = self._find_known_max(_PRODUCER_ID_MAX) + 1 + LOST_COUNT
+        number = self._least() + LOST_COUNT
         _logger.error("%s is damaged (%s): ids go on at %d, above all that were given", self._path, why, number)
         return number
+
+    def _least(self) -> int:
+        """Return the least id that may be given if nothing is known but the logs."""
+        return max(self._first_of_directory, self._find_known_max(_PRODUCER_ID_MAX) + 1)
 
 
 def _parse(data: bytes) -> int:

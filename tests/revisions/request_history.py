@@ -79,6 +79,9 @@ def give_ids_in_turn(seed: int) -> None:
     ):
         assert hasattr(module, name)
         setattr(module, name, value)
+    # Earlier revisions have no such function, and give producer ids from 0.
+    if hasattr(storage.manager.log_manager, "first_id_of"):
+        storage.manager.log_manager.first_id_of = lambda directory_id: 0
 
 
 def _uuid(source: random.Random) -> uuid.UUID:

@@ -11,8 +11,9 @@ from log_model.batches.batch_validation import validate_batches
 from log_model.errors import DiskFailedError, InvalidTopicError
 from rollway.records import Record, columns_from_records, encode_batch
 from storage.log.partition_log import AppendRequest
+from storage.manager import log_manager
 from storage.manager.log_manager import LogManager
-from storage.producers.producer_ids import BLOCK_COUNT, LOST_COUNT, ProducerIds
+from storage.producers.producer_ids import BLOCK_COUNT, FIRST_ID_STEP, LOST_COUNT, ProducerIds, first_id_of
 from tests.crash.disk_faults import Fault
 from tests.crash.simulated_disk import SimulatedCrash, SimulatedDisk
 
@@ -92,19 +93,76 @@ def test_a_missing_file_begins_above_what_the_logs_know():
     assert ids_on(disk_with_directory(), known_max=41).allocate() == 42
 
 
-def test_the_manager_gives_ids_above_those_in_its_logs(tmp_path):
-    manager = LogManager.open(tmp_path)
+def append_as(producer_id: int, manager: LogManager) -> None:
+    """Append a batch of this producer to a new topic, as a client that chose the id itself."""
     topic, _ = manager.create_topic("t", 1)
     log = topic.partitions[0]
     body = encode_batch(
-        columns_from_records([Record(0, 1, None, b"v")]), producer_id=77, producer_epoch=0, base_sequence=0
+        columns_from_records([Record(0, 1, None, b"v")]), producer_id=producer_id, producer_epoch=0, base_sequence=0
     )
     log.append([AppendRequest(tuple(validate_batches(bytearray(body), log.config, 1)))])
+
+
+def test_the_manager_gives_ids_above_those_in_its_logs(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_manager, "first_id_of", lambda directory_id: 0)
+    manager = LogManager.open(tmp_path)
+    append_as(77, manager)
     assert manager.producer_ids.allocate() == 78
     manager.close()
     reopened = LogManager.open(tmp_path)
     assert reopened.producer_ids.allocate() == 78 + BLOCK_COUNT
     reopened.close()
+
+
+def test_the_ids_of_a_new_directory_begin_at_a_random_multiple_of_2_to_32(tmp_path):
+    """A cluster that takes the directory over gives ids from 0, and must meet none of them in its batches."""
+    firsts = []
+    for number in range(4):
+        manager = LogManager.open(tmp_path / str(number))
+        append_as(77, manager)
+        firsts.append(manager.producer_ids.allocate())
+        manager.close()
+        reopened = LogManager.open(tmp_path / str(number))
+        assert reopened.producer_ids.allocate() == firsts[-1] + BLOCK_COUNT
+        reopened.close()
+    assert len({*firsts}) == len(firsts)
+    assert all(first % FIRST_ID_STEP == 0 and 0 < first < 2**53 for first in firsts)
+
+
+def test_first_ids_are_spread_over_their_whole_range():
+    """Above 0, and so that JavaScript reads the next 2^32 ids exactly."""
+    firsts = [first_id_of(f"directory {number}") for number in range(2_000)]
+    assert len({*firsts}) > 1_990
+    assert min(firsts) >= 2**32
+    assert max(firsts) + 2**32 <= 2**53
+    assert min(firsts) < 2**44
+    assert max(firsts) > 2**52
+    assert first_id_of("vbX5CGHpTq2OyL3cZhW1Uw") == first_id_of("vbX5CGHpTq2OyL3cZhW1Uw")
+
+
+def test_an_old_directory_keeps_its_ids(tmp_path, monkeypatch):
+    """Its file says where they go on, far below the first id that a new directory would have."""
+    with monkeypatch.context() as patch:
+        patch.setattr(log_manager, "first_id_of", lambda directory_id: 0)
+        manager = LogManager.open(tmp_path)
+        assert manager.producer_ids.allocate() == 0
+        manager.close()
+    reopened = LogManager.open(tmp_path)
+    assert reopened.producer_ids.allocate() == BLOCK_COUNT
+    reopened.close()
+
+
+def test_a_lost_file_begins_at_the_first_id_of_the_directory_and_a_damaged_one_far_above():
+    for content, first in ((None, 2**40), (b"{", 2**40 + LOST_COUNT)):
+        disk = disk_with_directory()
+        if content is not None:
+            disk.damage(PATH, content)
+        ids = ids_on(disk, known_max=41)
+        ids.begin_at(2**40)
+        assert ids.allocate() == first
+    ids = ids_on(disk_with_directory(), known_max=2**41)
+    ids.begin_at(2**40)
+    assert ids.allocate() == 2**41 + 1
 
 
 def test_internal_topics_are_made_by_the_service_alone(tmp_path):
