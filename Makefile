@@ -49,8 +49,11 @@ SOAK_SECONDS ?= 600
 RETRY_ROUNDS ?= 100
 ROUNDS ?= 20
 HISTORIES ?= 50
-# Where Spark's packages for Kafka and Avro are kept, with a Kafka.
-PACKAGES_DIR ?= $(VENV)/spark-packages
+# Where packages from Maven are kept: Spark's for Kafka and Avro, and Kafka's of each supported version.
+PACKAGES_DIR ?= $(VENV)/packages
+# How many produced batches a short run with a broker draws, and from which seed every run makes them.
+KAFKA_SAMPLE ?= 150
+KAFKA_SEED ?= 20261127
 
 # What is run a second time as where there is no compiler; the library's own tests look at both ways themselves.
 WITHOUT_COMPILER := tests/http/test_fetch.py tests/http/test_produce.py tests/http/test_fast_path_agrees.py tests/http/test_fast_path_waits.py
@@ -65,7 +68,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all engine-test kill-test history-test retry-test fuzz-http openapi-test same-files-test spark-fault-test spark-oldest-test spark-packages-test crash-test failures-test loop-test check check-types check-style check-imports check-documents check-house format bench bench-compare bench-peers bench-spark latency soak flame-graphs sdks wheels wheels-test house docs openapi contract contract-release contract-oasdiff lock clean
+.PHONY: help setup run demo demo-http test test-all engine-test kill-test history-test retry-test fuzz-http openapi-test same-files-test spark-fault-test spark-oldest-test spark-packages-test kafka-test kafka-quick-test crash-test failures-test loop-test check check-types check-style check-imports check-documents check-house format bench bench-compare bench-peers bench-spark latency soak flame-graphs sdks wheels wheels-test house docs openapi contract contract-release contract-oasdiff lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -147,6 +150,14 @@ spark-packages-test: setup $(OLDEST_SPARK_STAMP) ## rollway-spark with Spark's p
 	$(BIN)/python -m tests.spark_packages.fetching "$(PACKAGES_DIR)"
 	$(ON_OLDEST_SPARK) SPARK_PACKAGES_DIR="$(PACKAGES_DIR)" $(PYTEST) tests/spark_packages -m slow
 	SPARK_PACKAGES_DIR="$(PACKAGES_DIR)" $(PYTEST) tests/spark_packages -m slow
+
+kafka-test: setup ## hold requests, answers and files against real brokers, the oldest and the newest Kafka (KAFKA_SEED=...; needs mvn and java)
+	$(BIN)/python -m bench.peers.kafka_packages "$(PACKAGES_DIR)"
+	KAFKA_PACKAGES_DIR="$(PACKAGES_DIR)" KAFKA_SEED=$(KAFKA_SEED) $(PYTEST) tests/kafka
+
+kafka-quick-test: setup ## the same with the newest Kafka alone and a sample of the batches, under two minutes (KAFKA_SAMPLE=..., KAFKA_SEED=...)
+	$(BIN)/python -m bench.peers.kafka_packages "$(PACKAGES_DIR)"
+	KAFKA_PACKAGES_DIR="$(PACKAGES_DIR)" KAFKA_SEED=$(KAFKA_SEED) KAFKA_SAMPLE=$(KAFKA_SAMPLE) $(PYTEST) tests/kafka
 
 history-test: setup ## load, kill -9 and late requests, with and without clock steps, ten minutes each, judged as Jepsen judges (HISTORY_SECONDS=...)
 	HISTORY_SECONDS=$(HISTORY_SECONDS) CLOCK_HISTORY_SECONDS=$(HISTORY_SECONDS) $(PYTEST) tests/histories -s -k promises

@@ -8,12 +8,13 @@ import resource
 import shutil
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Self
 
 from bench.machine import running_on
-from bench.peers import packages
+from bench.peers import kafka_packages, packages
+from bench.peers.kafka_packages import OLDEST
 from bench.peers.peer import (
     BATCH_MESSAGES,
     CONNECTIONS,
@@ -28,12 +29,6 @@ from bench.peers.peer import (
 from bench.peers.rollway import encoded_batch
 from bench.peers.sockets import FixedWork, Started, connect, free_port
 
-VERSION = "3.9.1"
-ARTIFACTS = [
-    ("org.apache.kafka", "kafka_2.13", VERSION),
-    ("org.apache.kafka", "kafka-tools", VERSION),
-    ("org.slf4j", "slf4j-nop", "1.7.36"),
-]
 _CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 _PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA = 0, 1, 2, 3
 _LEADER_SECONDS_MAX = 30
@@ -53,7 +48,7 @@ class Kafka:
 
     def __enter__(self) -> Self:
         around = self._surroundings
-        self._classes = packages.maven("kafka", ARTIFACTS, around.cache, may_install=around.may_install)
+        self._classes = kafka_packages.class_path(OLDEST, around.cache, may_install=around.may_install)
         port, controller = free_port(), free_port()
         directory = around.directory / "kafka"
         directory.mkdir(parents=True)
@@ -71,7 +66,7 @@ class Kafka:
             self._server.stop()
 
     def version(self) -> str:
-        return VERSION
+        return OLDEST
 
     def ways(self, message_bytes: int) -> Iterator[Way]:
         assert self._server is not None
@@ -95,7 +90,8 @@ class Kafka:
 
     def _java(self, name: str, *arguments: str, heap: str = "512m") -> list[str]:
         java = shutil.which("java") or "java"
-        return [java, f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC", "-cp", self._classes, name, *arguments]
+        options = [f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+        return [java, *options, "-cp", self._classes, name, *arguments]
 
     def _create(self, topic: str) -> None:
         """Ask for the topic, which makes it, until it has a leader: its records can be looked for then."""
@@ -164,8 +160,11 @@ class Kafka:
                 work.finish()
 
 
-def server_properties(port: int, controller: int, data: str) -> str:
-    """Return the configuration of a broker that is its own controller, with its log directory at ``data``."""
+def server_properties(port: int, controller: int, data: str, settings: Mapping[str, str] | None = None) -> str:
+    """Return the configuration of a broker that is its own controller, with its log directory at ``data``.
+
+    ``settings`` come on top, and may replace any of it.
+    """
     lines = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -180,6 +179,7 @@ def server_properties(port: int, controller: int, data: str) -> str:
         "offsets.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
         "log.retention.bytes": str(4 * 2**30),
+        **(settings or {}),
     }
     return "".join(f"{name}={value}\n" for name, value in lines.items())
 

@@ -169,10 +169,15 @@ class Started:
     def pid(self) -> int:
         return self._process.pid
 
-    def stop(self) -> None:
+    def stop(self, seconds: float = 20) -> None:
+        """Send SIGTERM, and SIGKILL to a process that has not ended after this many seconds."""
         self._process.terminate()
         try:
-            self._process.wait(20)
+            self._process.wait(seconds)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
+
+    def kill(self) -> None:
+        """Send SIGKILL, and wait until the process has ended."""
+        self._process.kill()
+        self._process.wait()
