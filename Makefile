@@ -51,9 +51,11 @@ ROUNDS ?= 20
 HISTORIES ?= 50
 # Where packages from Maven are kept: Spark's for Kafka and Avro, and Kafka's of each supported version.
 PACKAGES_DIR ?= $(VENV)/packages
-# How many produced batches a short run with a broker draws, and from which seed every run makes them.
+# How many cases of produced batches a short run with a broker draws, from which seed every run makes them, and the tests
+# of a short run.
 KAFKA_SAMPLE ?= 150
 KAFKA_SEED ?= 20261127
+KAFKA_QUICK := tests/kafka/test_adoption.py tests/kafka/test_differences.py tests/kafka/test_produce_agrees.py
 
 # What is run a second time as where there is no compiler; the library's own tests look at both ways themselves.
 WITHOUT_COMPILER := tests/http/test_fetch.py tests/http/test_produce.py tests/http/test_fast_path_agrees.py tests/http/test_fast_path_waits.py
@@ -155,9 +157,9 @@ kafka-test: setup ## hold requests, answers and files against real brokers, the 
 	$(BIN)/python -m bench.peers.kafka_packages "$(PACKAGES_DIR)"
 	KAFKA_PACKAGES_DIR="$(PACKAGES_DIR)" KAFKA_SEED=$(KAFKA_SEED) $(PYTEST) tests/kafka
 
-kafka-quick-test: setup ## the same with the newest Kafka alone and a sample of the batches, under two minutes (KAFKA_SAMPLE=..., KAFKA_SEED=...)
+kafka-quick-test: setup ## its produced batches, a sample, and a directory that changes hands, with the newest Kafka, under two minutes (KAFKA_SAMPLE=..., KAFKA_SEED=...)
 	$(BIN)/python -m bench.peers.kafka_packages "$(PACKAGES_DIR)"
-	KAFKA_PACKAGES_DIR="$(PACKAGES_DIR)" KAFKA_SEED=$(KAFKA_SEED) KAFKA_SAMPLE=$(KAFKA_SAMPLE) $(PYTEST) tests/kafka
+	KAFKA_PACKAGES_DIR="$(PACKAGES_DIR)" KAFKA_SEED=$(KAFKA_SEED) KAFKA_SAMPLE=$(KAFKA_SAMPLE) $(PYTEST) $(KAFKA_QUICK)
 
 history-test: setup ## load, kill -9 and late requests, with and without clock steps, ten minutes each, judged as Jepsen judges (HISTORY_SECONDS=...)
 	HISTORY_SECONDS=$(HISTORY_SECONDS) CLOCK_HISTORY_SECONDS=$(HISTORY_SECONDS) $(PYTEST) tests/histories -s -k promises
