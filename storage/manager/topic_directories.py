@@ -95,7 +95,8 @@ class TopicDirectories:
                 # Creating a topic of that name would make its first segment again.
                 raise CorruptionError(
                     f"{path} is a partition of no known topic. Restore the topic's file in {topic_files}, "
-                    "or move the directory away"
+                    "or move the directory away. If a Kafka broker wrote it, run rollway log import on the broker's "
+                    "log directory"
                 )
         return {name for name in listed if name in known}
 
