@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from storage.producers.producer_ids import FIRST_ID_STEP
 from tests.http import foreign_ids
 from tests.http.foreign_ids import RAW, Given, Stand, batch_of, make_keys
 
@@ -59,7 +60,7 @@ def test_an_id_cannot_be_taken_before_it_is_given(stand: Stand) -> None:
     known = foreign_ids.plain_producer(stand, stand.other, "other-").producer_id
     for ahead in (1, 999, 1_000, 1_001, 2_500):
         refused = send(stand.other, topic, batch_of(Given(known + ahead), transactional=False))
-        # The rest of the block is the caller's own, and given to no other.
-        assert refused.status_code == (200 if ahead < 1_000 - known % 1_000 else 409)
+        # The rest of the block is the caller's own, and given to no other. Blocks follow the first id of the directory.
+        assert refused.status_code == (200 if ahead < 1_000 - known % FIRST_ID_STEP % 1_000 else 409)
     mine = foreign_ids.plain_producer(stand, stand.mine, "mine-")
     assert send(stand.mine, topic, batch_of(mine, transactional=False)).json()["duplicate"] is False

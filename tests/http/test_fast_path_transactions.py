@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from storage.log.log_snapshot import LogSnapshot
+from storage.manager import log_manager
 from tests.http.test_fast_path_agrees import Case, batch_of, comparable, running_pair
 from tests.http.test_plain_requests import batch, connect, for_the_application, get, post, server
 from tests.support.edge_server import Connection
@@ -20,7 +21,8 @@ __all__ = ["server"]
 LIMITS = ("log-start-offset", "high-watermark", "last-stable-offset", "next-offset", "content-length")
 
 
-def test_batches_of_a_transaction_agree(tmp_path: Path) -> None:
+def test_batches_of_a_transaction_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_manager, "first_id_of", lambda directory_id: 0)
     with running_pair(tmp_path) as pair:
         made = []
         for server in (pair.fast_path, pair.application):
