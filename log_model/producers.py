@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from hashlib import blake2b
 from typing import NamedTuple
 
 from log_model.offsets import Offset
@@ -41,3 +43,19 @@ class ProducerBatch(NamedTuple):
 KEYED_PRODUCER_ID_MIN = 2**62
 """Producer ids from here on stand for the key of one request. Such a producer writes once, from sequence 0, in an epoch
 that is not counted up but belongs to the request."""
+
+
+_KEYED_BATCH = struct.Struct(">qi")
+
+
+def keyed_batch_id(first_id: int, number: int) -> int:
+    """Return the producer id of one batch of a keyed request in a cluster, where each batch has an id of its own.
+
+    A broker remembers only the last five batches of a producer. ``first_id`` is the id that the local engine gives the
+    whole request. The batches are counted from 0, and the first one keeps it. Further ids are derived from that id and
+    not from the key, so that an export can derive them from the log.
+    """
+    if number == 0:
+        return first_id
+    digest = blake2b(_KEYED_BATCH.pack(first_id, number), digest_size=8).digest()
+    return KEYED_PRODUCER_ID_MIN + int.from_bytes(digest, "big") % KEYED_PRODUCER_ID_MIN
