@@ -14,7 +14,7 @@ from tests.support.servers import ServerProcess
 from tests.unit.storage.log_export.exported_directory import CLUSTER_ID
 from tests.unit.storage.log_export.parsed_batches import Header, header_of, split
 
-pytestmark = pytest.mark.needs_local("it runs the service as a process of its own, to kill it")
+pytestmark = pytest.mark.needs_local("it runs the service as a process of its own, to restart, kill or measure it")
 
 DESCRIBED = (
     f"Topic: t\tTopicId: {CLUSTER_ID}\tPartitionCount: 2\tReplicationFactor: 1\tConfigs: retention.ms=-1\n"
