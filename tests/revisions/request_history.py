@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import inspect
 import itertools
 import json
 import random
@@ -162,13 +163,20 @@ class RunningService:
         while self.parts.load_jobs.is_busy:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0)
         await settled(self.parts)
-        for log in tuple(self.parts.engine.partitions.all()):
+        partitions = self.parts.engine.partitions
+        # Earlier revisions had every partition open. One that rests has had its fsyncs.
+        logs = partitions.opened() if hasattr(partitions, "opened") else partitions.all()
+        for log in tuple(logs):
             while log.snapshot.high_watermark < log.snapshot.log_end_offset:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0)
 
     def in_log(self, topic: str, partition: int, call: Callable[[Any], Any]) -> None:
-        log = self.parts.engine.topic(topic).partitions[partition]
-        self.run(self.parts.engine.partitions.run_in_log(log, lambda: call(log)))
+        self.run(self._in_log(topic, partition, call))
+
+    async def _in_log(self, topic: str, partition: int, call: Callable[[Any], Any]) -> None:
+        found = self.parts.engine.partition(topic, partition)
+        log = await found if inspect.isawaitable(found) else found
+        await self.parts.engine.partitions.run_in_log(log, lambda: call(log))
 
     def close(self) -> None:
         self.stop()

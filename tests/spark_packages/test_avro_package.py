@@ -46,7 +46,7 @@ def test_rows_of_avro_are_json(
         "id": 1,
         "text": "a",
         "price": 12.5,
-        "at": "2013-07-04T00:00:00.123Z",
+        "at": "2013-07-04T00:00:00.123000Z",
         "day": "2013-07-04",
         "bytes": "AP8=",
         "nested": {"x": 1},

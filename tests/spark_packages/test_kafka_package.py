@@ -159,7 +159,7 @@ def test_what_cannot_be_copied_is_one_sentence(job: Job, kafka: str, client: Rol
     for line, sentence in (
         ((name, name, "--from-kafka", kafka, "--from", '{"0": 1}'), f"{here}Kafka needs an offset of every partition."),
         ((name, name, "--from-kafka", kafka, "--from", '{"0":9,"1":9,"2":9}'), f"{here}The resolved start offset 9"),
-        ((name, "nowhere", "--from-kafka", kafka), "nowhere does not exist; make it with the partitions"),
+        ((name, "nowhere", "--from-kafka", kafka), "nowhere does not exist; create it with the number of partitions"),
         (("absent", name, "--from-kafka", kafka), f"absent (Kafka at {kafka}): Kafka has no such topic."),
         (("absent", name, "--from-kafka", kafka, "--dry-run"), f"absent (Kafka at {kafka}): Kafka has no such topic."),
         ((name, name, "--from-kafka", nobody), none),
