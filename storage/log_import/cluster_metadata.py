@@ -66,6 +66,7 @@ class _ClusterState:
 
     def __init__(self) -> None:
         self.topics: dict[str, ClusterTopic] = {}
+        self._by_id: dict[str, ClusterTopic] = {}
         self._settings: dict[str, dict[str, str]] = {}
 
     def apply_file(self, file_system: FileSystem, path: Path, from_offset: int) -> None:
@@ -89,21 +90,20 @@ class _ClusterState:
         kind, _ = fields.unsigned_varint(), fields.unsigned_varint()
         if kind == _TOPIC:
             topic = ClusterTopic(fields.text() or "", fields.topic_id())
-            self.topics[topic.name] = topic
+            self.topics[topic.name] = self._by_id[topic.topic_id] = topic
         elif kind == _PARTITION:
             number, topic_id = fields.int32(), fields.topic_id()
-            for topic in self.topics.values():
-                if topic.topic_id == topic_id:
-                    topic.partitions.add(number)
+            if topic_id in self._by_id:
+                self._by_id[topic_id].partitions.add(number)
         elif kind == _CONFIG:
             resource, name, setting, value = fields.int8(), fields.text() or "", fields.text() or "", fields.text()
             if resource == _TOPIC_RESOURCE:
                 self._change_setting(name, setting, value)
         elif kind == _REMOVE_TOPIC:
-            topic_id = fields.topic_id()
-            for name in [name for name, topic in self.topics.items() if topic.topic_id == topic_id]:
-                del self.topics[name]
-                self._settings.pop(name, None)
+            removed = self._by_id.pop(fields.topic_id(), None)
+            if removed is not None:
+                del self.topics[removed.name]
+                self._settings.pop(removed.name, None)
 
     def _change_setting(self, name: str, setting: str, value: str | None) -> None:
         settings = self._settings.setdefault(name, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from log_model.names import PartitionName
@@ -46,7 +47,7 @@ class TransactionNames:
             return end_as_hanging(name, opened)
         if transaction.state in _ENDING_STATES:
             return "start Rollway, wait until `rollway transactions list` is empty, stop Rollway"
-        return f"start Rollway; rollway transactions abort {transaction.transactional_id}; stop Rollway"
+        return f"start Rollway; rollway transactions abort {quote(transaction.transactional_id)}; stop Rollway"
 
 
 def _read(directory: Path) -> dict[int, NamedTransaction]:
