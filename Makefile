@@ -70,7 +70,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --universal --python-version 3
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo demo-http test test-all engine-test kill-test history-test retry-test fuzz-http openapi-test same-files-test spark-fault-test spark-oldest-test spark-packages-test kafka-test kafka-quick-test crash-test failures-test loop-test check check-types check-style check-imports check-documents check-house format bench bench-compare bench-peers bench-spark latency soak flame-graphs sdks wheels wheels-test house docs openapi contract contract-release contract-oasdiff lock clean
+.PHONY: help setup run demo demo-http test test-all engine-test kill-test history-test retry-test fuzz-http openapi-test same-files-test spark-fault-test spark-oldest-test spark-packages-test kafka-packages kafka-test kafka-quick-test crash-test failures-test loop-test check check-types check-style check-imports check-documents check-house format bench bench-compare bench-peers bench-spark latency soak flame-graphs sdks wheels wheels-test house docs openapi contract contract-release contract-oasdiff lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -153,12 +153,13 @@ spark-packages-test: setup $(OLDEST_SPARK_STAMP) ## rollway-spark with Spark's p
 	$(ON_OLDEST_SPARK) SPARK_PACKAGES_DIR="$(PACKAGES_DIR)" $(PYTEST) tests/spark_packages -m slow
 	SPARK_PACKAGES_DIR="$(PACKAGES_DIR)" $(PYTEST) tests/spark_packages -m slow
 
-kafka-test: setup ## hold requests, answers and files against real brokers, the oldest and the newest Kafka (KAFKA_SEED=...; needs mvn and java)
+kafka-packages: setup ## get the brokers that the tests run, of both versions (needs mvn and java)
 	$(BIN)/python -m bench.peers.kafka_packages "$(PACKAGES_DIR)"
+
+kafka-test: kafka-packages ## hold requests, answers and files against real brokers, the oldest and the newest Kafka (KAFKA_SEED=...; needs mvn and java)
 	KAFKA_PACKAGES_DIR="$(PACKAGES_DIR)" KAFKA_SEED=$(KAFKA_SEED) $(PYTEST) tests/kafka
 
-kafka-quick-test: setup ## its produced batches, a sample, and a directory that changes hands, with the newest Kafka, under two minutes (KAFKA_SAMPLE=..., KAFKA_SEED=...)
-	$(BIN)/python -m bench.peers.kafka_packages "$(PACKAGES_DIR)"
+kafka-quick-test: kafka-packages ## its produced batches, a sample, and a directory that changes hands, with the newest Kafka, under two minutes (KAFKA_SAMPLE=..., KAFKA_SEED=...)
 	KAFKA_PACKAGES_DIR="$(PACKAGES_DIR)" KAFKA_SEED=$(KAFKA_SEED) KAFKA_SAMPLE=$(KAFKA_SAMPLE) $(PYTEST) $(KAFKA_QUICK)
 
 history-test: setup ## load, kill -9 and late requests, with and without clock steps, ten minutes each, judged as Jepsen judges (HISTORY_SECONDS=...)
