@@ -178,7 +178,16 @@ class RunningService:
         log = await found if inspect.isawaitable(found) else found
         await self.parts.engine.partitions.run_in_log(log, lambda: call(log))
 
+    async def _open_all(self) -> None:
+        """Open every partition: an earlier revision did so at its last start, and tidied up what it found."""
+        engine = self.parts.engine
+        if hasattr(engine.partitions, "opened"):
+            for topic in await engine.topics.page("", "", 1_000, lambda _: True):
+                for number in range(topic.partition_count):
+                    await engine.partition(topic.name, number)
+
     def close(self) -> None:
+        self.run(self._open_all())
         self.stop()
         self._pool.shutdown()
 
