@@ -28,6 +28,8 @@ PROGRAM = Path(__file__).parent / "request_history.py"
 SECONDS_MAX = 120 * 60
 INDEX_SUFFIX = ".index"
 ENTRY_BYTES = 8
+SNAPSHOT_COUNT = slice(6, 10)
+"""Where a producer snapshot has the number of its producers."""
 INTERVAL_BYTES = 300
 """``index.interval.bytes`` of the histories' topics."""
 MARKER = ".kafka_cleanshutdown"
@@ -72,13 +74,16 @@ def differences(ours: Files, theirs: Files) -> list[str]:
 
     An offset index may differ from one that was rebuilt: the earlier revision rebuilt an index after a look-up that had
     opened it for a moment. A rebuild counts the bytes since the last entry through a restart, where appends begin at 0.
+    And the earlier revision left a producer snapshot without producers in a partition that a restart found unused.
     """
     directories = with_records(ours) | with_records(theirs)
     left, right = of_partitions(ours, directories), of_partitions(theirs, directories)
     return sorted(
         name
         for name in left.keys() | right.keys()
-        if left.get(name) != right.get(name) and not is_of_a_rebuild(name, left, right)
+        if left.get(name) != right.get(name)
+        and not is_of_a_rebuild(name, left, right)
+        and not is_of_an_unused_log(name, left, right)
     )
 
 
@@ -91,6 +96,11 @@ def is_of_a_rebuild(name: str, ours: Files, theirs: Files) -> bool:
         return False
     own, others = set(index_entries(ours[name])), set(index_entries(theirs.get(name, b"")))
     return own < others and others - own <= set(rebuilt_entries(ours[log]))
+
+
+def is_of_an_unused_log(name: str, ours: Files, theirs: Files) -> bool:
+    """Return whether only theirs has the file, and it is a snapshot at offset 0 without producers."""
+    return name.endswith(f"/{0:020}.snapshot") and name not in ours and theirs[name][SNAPSHOT_COUNT] == bytes(4)
 
 
 def rebuilt_entries(log: bytes) -> list[tuple[int, ...]]:
@@ -213,6 +223,15 @@ def test_entries_of_a_rebuilt_index_may_be_more() -> None:
         assert differences({**rebuilt, f"{name}.index": other}, rebuilt) == [f"{name}.index"]
     unknown = b"".join(entries) + struct.pack(">ii", 7, 9)
     assert differences({**rebuilt, f"{name}.index": entries[0]}, {**rebuilt, f"{name}.index": unknown})
+
+
+def test_a_snapshot_of_an_unused_log_may_be_missing() -> None:
+    name = f"t-0/{0:020}.snapshot"
+    empty, other = bytes.fromhex("0001 12345678 00000000"), bytes.fromhex("0001 12345678 00000001") + bytes(46)
+    assert differences(FILES, {**FILES, name: empty}) == []
+    assert differences({**FILES, name: empty}, FILES) == [name]
+    assert differences(FILES, {**FILES, name: other}) == [name]
+    assert differences({**FILES, name: other}, {**FILES, name: empty}) == [name]
 
 
 def test_the_own_member_of_the_marker_may_differ() -> None:
