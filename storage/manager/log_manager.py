@@ -319,10 +319,9 @@ class LogManager:
                 self._refused.go_on(name)
                 record = TopicRecord(name, new_topic_id(), partition_count, overrides, TopicState.READY)
                 self._changes.create(record)
-                partitions = PartitionLogs(
-                    name, record.topic_id, wanted, self.factory.open_resting, self.clock.elapsed_ms()
-                )
-                partitions.add_new(partition_count)
+                made_ms = self.clock.elapsed_ms()
+                partitions = PartitionLogs(name, record.topic_id, wanted, self.factory.open_resting, made_ms)
+                partitions.add_new(partition_count, made_ms)
                 topic = self._topic(record, wanted, partitions)
                 self._topics[name] = topic
             return topic, True
@@ -367,7 +366,7 @@ class LogManager:
             record = TopicRecord(name, topic.topic_id, count, overrides, TopicState.READY)
             self._changes.alter(before, record)
             topic.partitions.update_config(wanted)
-            topic.partitions.add_new(count - before.partition_count)
+            topic.partitions.add_new(count - before.partition_count, self.clock.elapsed_ms())
             altered = self._topic(record, wanted, topic.partitions)
             self._topics[name] = altered
             return altered

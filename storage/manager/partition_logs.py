@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import overload
 
 from log_model.config import TopicConfig
@@ -35,7 +37,8 @@ class PartitionLogs(Sequence[PartitionLog]):
         self._topic_id = topic_id
         self._config = config
         self._open = open_log
-        self._began_ms = began_ms
+        self._began = [(0, began_ms)]
+        """Since when partitions rest, from each of these numbers on."""
         self._opening = threading.Lock()
         self.logs: list[PartitionLog | None] = []
         """The logs that are open, by number. Compiled code reads it; only this class changes it."""
@@ -49,8 +52,12 @@ class PartitionLogs(Sequence[PartitionLog]):
             self._states.add(None if isinstance(found, PartitionLog) else found)
             self.logs.append(found if isinstance(found, PartitionLog) else None)
 
-    def add_new(self, count: int) -> None:
-        """Add partitions that were just made."""
+    def add_new(self, count: int, began_ms: int) -> None:
+        """Add partitions that were just made, at ``began_ms`` of elapsed time."""
+        if not count:
+            return
+        with self._opening:
+            self._began.append((len(self), began_ms))
         for _ in range(count):
             self.add(NEW)
 
@@ -142,7 +149,8 @@ class PartitionLogs(Sequence[PartitionLog]):
                 state = self._states.get(number)
                 assert state is not None
                 name = PartitionName(self._name, number)
-                log = self._open(name, self._topic_id, self._config, state, self._began_ms)
+                began_ms = self._began[bisect_right(self._began, number, key=itemgetter(0)) - 1][1]
+                log = self._open(name, self._topic_id, self._config, state, began_ms)
                 if self._offline_reason is not None:
                     log.take_offline(self._offline_reason)
                 self.logs[number] = log

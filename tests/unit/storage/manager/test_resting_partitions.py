@@ -139,6 +139,28 @@ def test_added_partitions_rest_after_a_kill(directory: Path) -> None:
     assert manager.close()
 
 
+def test_the_age_of_a_segment_counts_from_the_start_or_from_the_making_of_its_partition(directory: Path) -> None:
+    clock = ManualClock()
+    manager = LogManager.open(directory, clock=clock, file_system=RecordingFileSystem(), ballast_bytes=1)
+    started_ms = clock.elapsed_ms()
+    clock.advance(1_000)
+    manager.alter_topic("t", partition_count=COUNT + 2)
+    made_ms = clock.elapsed_ms()
+    clock.advance(1_000)
+    manager.alter_topic("t", config={"retention.ms": -1})
+    manager.alter_topic("t", partition_count=COUNT + 3)
+    last_made_ms = clock.elapsed_ms()
+    clock.advance(1_000)
+    logs = [manager.partition("t", number) for number in range(COUNT + 3)]
+    begun = [log.snapshot.segments[-1].created_ms for log in logs]
+    assert begun == [started_ms] * COUNT + [made_ms] * 2 + [last_made_ms]
+    for log in logs:
+        write(log)
+    clock.advance(manager.topic("t").config.segment_ms - 2_500)
+    assert [log.roll_due() for log in logs] == [True] * COUNT + [False] * 3
+    assert manager.close()
+
+
 def without_journal(directory: Path) -> LogManager:
     from storage.journal.journal_files import JournalLimits
 
