@@ -47,8 +47,8 @@ def files_below(directory: Path) -> Files:
 
 
 def with_records(files: Files) -> set[str]:
-    """The directories of partitions whose logs hold records."""
-    return {name.split("/")[0] for name, content in files.items() if name.endswith(".log") and content}
+    """The directories of partitions whose logs hold records. A preallocated file has zeros behind them."""
+    return {name.split("/")[0] for name, content in files.items() if name.endswith(".log") and content.strip(b"\0")}
 
 
 def of_partitions(files: Files, directories: set[str]) -> Files:
@@ -204,7 +204,12 @@ def test_a_difference_is_found_on_both_sides(name: str, content: bytes, found: s
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("t-1/leader-epoch-checkpoint", b"0\n0\n"), (CHECKPOINTS[0], b"0\n1\nt 0 3\n")]
+    ("name", "content"),
+    [
+        ("t-1/leader-epoch-checkpoint", b"0\n0\n"),
+        ("t-1/00000000000000000000.log", bytes(100)),
+        (CHECKPOINTS[0], b"0\n1\nt 0 3\n"),
+    ],
 )
 def test_partitions_without_records_may_differ(name: str, content: bytes) -> None:
     assert differences(FILES, {**FILES, name: content}) == []
