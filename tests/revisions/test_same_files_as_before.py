@@ -32,6 +32,7 @@ SNAPSHOT_COUNT = slice(6, 10)
 """Where a producer snapshot has the number of its producers."""
 INTERVAL_BYTES = 300
 """``index.interval.bytes`` of the histories' topics."""
+DELETED = "-delete/"
 MARKER = ".kafka_cleanshutdown"
 OWN_MEMBER = "rollwayRestingPartitions"
 """The one member of the marker that brokers do not write. Earlier revisions did not either."""
@@ -47,8 +48,15 @@ def files_below(directory: Path) -> Files:
 
 
 def with_records(files: Files) -> set[str]:
-    """The directories of partitions whose logs hold records. A preallocated file has zeros behind them."""
-    return {name.split("/")[0] for name, content in files.items() if name.endswith(".log") and content.strip(b"\0")}
+    """The directories of partitions whose logs hold records. A preallocated file has zeros behind them.
+
+    The directory of a deleted partition, which has another name, waits for its removal.
+    """
+    return {
+        name.split("/")[0]
+        for name, content in files.items()
+        if name.endswith(".log") and content.strip(b"\0") and DELETED not in name
+    }
 
 
 def of_partitions(files: Files, directories: set[str]) -> Files:
@@ -208,6 +216,7 @@ def test_a_difference_is_found_on_both_sides(name: str, content: bytes, found: s
     [
         ("t-1/leader-epoch-checkpoint", b"0\n0\n"),
         ("t-1/00000000000000000000.log", bytes(100)),
+        ("t-0.5debcfe741ee4ac8841b81d37784c70a-delete/00000000000000000000.log", b"records"),
         (CHECKPOINTS[0], b"0\n1\nt 0 3\n"),
     ],
 )
