@@ -108,7 +108,8 @@ def is_of_a_rebuild(name: str, ours: Files, theirs: Files) -> bool:
 
 def is_of_an_unused_log(name: str, ours: Files, theirs: Files) -> bool:
     """Return whether only theirs has the file, and it is a snapshot at offset 0 without producers."""
-    return name.endswith(f"/{0:020}.snapshot") and name not in ours and theirs[name][SNAPSHOT_COUNT] == bytes(4)
+    name_there = name.removesuffix(".deleted")
+    return name_there.endswith(f"/{0:020}.snapshot") and name not in ours and theirs[name][SNAPSHOT_COUNT] == bytes(4)
 
 
 def rebuilt_entries(log: bytes) -> list[tuple[int, ...]]:
@@ -243,6 +244,7 @@ def test_a_snapshot_of_an_unused_log_may_be_missing() -> None:
     name = f"t-0/{0:020}.snapshot"
     empty, other = bytes.fromhex("0001 12345678 00000000"), bytes.fromhex("0001 12345678 00000001") + bytes(46)
     assert differences(FILES, {**FILES, name: empty}) == []
+    assert differences(FILES, {**FILES, f"{name}.deleted": empty}) == []
     assert differences({**FILES, name: empty}, FILES) == [name]
     assert differences(FILES, {**FILES, name: other}) == [name]
     assert differences({**FILES, name: other}, {**FILES, name: empty}) == [name]
